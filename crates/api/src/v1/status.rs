@@ -1,0 +1,159 @@
+//! What Bellwether answers. Written by the operator alone.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::DurabilityMode;
+
+/// The state of the cluster as last observed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PostgresClusterStatus {
+    /// The generation of the spec that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Where the cluster is in its life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// What is true of it, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// The instance that accepts writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary: Option<String>,
+    /// The term of its leadership; grows with every change of primary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub term: Option<i64>,
+    /// PostgreSQL's system identifier: the same on every instance, for the life of the data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_identifier: Option<String>,
+    /// Instances that exist.
+    #[serde(default)]
+    pub replicas: i32,
+    /// Instances that answer SQL.
+    #[serde(default)]
+    pub ready_replicas: i32,
+    /// Label selector of the instances' pods, for the scale subresource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+    /// Each instance.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instances: Vec<InstanceStatus>,
+    /// The durability in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<DurabilityMode>,
+    /// What is running now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<Operation>,
+    /// When the last base backup was completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_backup: Option<Time>,
+}
+
+/// Where the cluster is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Phase {
+    /// Its objects are being created.
+    Provisioning,
+    /// The first instance initialises the database.
+    Bootstrapping,
+    /// Instances join.
+    Joining,
+    /// As specified.
+    Ready,
+    /// It serves, but not as specified; the conditions say why.
+    Degraded,
+    /// It does not serve.
+    Unavailable,
+    /// The spec can't be acted on; the conditions name the field.
+    Invalid,
+    /// It is being deleted.
+    Deleting,
+}
+
+/// One instance.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceStatus {
+    /// The pod's name.
+    pub name: String,
+    /// `primary`, `standby`, or nothing while it is neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<InstanceRole>,
+    /// What it is doing.
+    pub state: InstanceState,
+    /// Whether it answers SQL.
+    #[serde(default)]
+    pub ready: bool,
+    /// The timeline it is on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<i64>,
+    /// The node it runs on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Why it isn't streaming, or isn't ready; for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// The role of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum InstanceRole {
+    /// Accepts writes.
+    Primary,
+    /// Follows the primary.
+    Standby,
+}
+
+/// What an instance is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum InstanceState {
+    /// Its pod isn't running yet, or nothing is known of it.
+    #[default]
+    Pending,
+    /// It runs `initdb`.
+    Bootstrapping,
+    /// It copies its data.
+    Joining,
+    /// PostgreSQL is starting or recovering.
+    Starting,
+    /// A standby that reads WAL but has not caught up.
+    CatchingUp,
+    /// A standby that streams.
+    Streaming,
+    /// A standby that runs but doesn't stream; the message says why.
+    NotStreaming,
+    /// The primary, and it accepts writes.
+    Leading,
+    /// PostgreSQL is down.
+    Down,
+}
+
+/// Work in progress.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Operation {
+    /// What it is.
+    pub kind: OperationKind,
+    /// The step it is at.
+    pub step: String,
+    /// Since when.
+    pub since: Time,
+    /// What it is waiting on, for people.
+    pub waiting_on: String,
+}
+
+/// Kinds of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OperationKind {
+    /// The cluster comes into being.
+    Create,
+    /// Instances are added.
+    ScaleUp,
+    /// Instances are removed.
+    ScaleDown,
+    /// An instance is brought back.
+    Repair,
+}

@@ -1,0 +1,196 @@
+//! What operator, agent and the home they run in (a kubelet, or `bellwether up`) agree on: environment, paths, ports,
+//! and the messages that pass through annotations.
+//!
+//! Versioned by being additive: an agent must work with the configuration of an operator one release older or newer, so
+//! fields are only added, each with a default.
+
+use std::collections::BTreeMap;
+
+use bellwether_api::v1::{DurabilityMode, Initdb, InstanceRole, InstanceState};
+use serde::{Deserialize, Serialize};
+
+use crate::wal::{SystemIdentifier, Timeline};
+
+/// Names of the environment variables that a pod's container gets.
+pub mod env {
+    /// The cluster's name.
+    pub const CLUSTER: &str = "BELLWETHER_CLUSTER";
+    /// The namespace (downward API).
+    pub const NAMESPACE: &str = "BELLWETHER_NAMESPACE";
+    /// The instance's name: the pod's (downward API).
+    pub const INSTANCE: &str = "BELLWETHER_INSTANCE";
+    /// The pod's UID (downward API).
+    pub const POD_UID: &str = "BELLWETHER_POD_UID";
+    /// The address that PostgreSQL and the agent listen on: the pod's (downward API).
+    pub const POD_IP: &str = "BELLWETHER_POD_IP";
+    /// PostgreSQL's major version.
+    pub const PG_VERSION: &str = "BELLWETHER_PG_VERSION";
+    /// Mount of the data volume.
+    pub const DATA_DIR: &str = "BELLWETHER_DATA_DIR";
+    /// Mount of the WAL volume; unset when there is none.
+    pub const WAL_DIR: &str = "BELLWETHER_WAL_DIR";
+    /// An empty directory for sockets and generated files.
+    pub const RUN_DIR: &str = "BELLWETHER_RUN_DIR";
+    /// Mount of the ConfigMap with `instance.json`.
+    pub const CONFIG_DIR: &str = "BELLWETHER_CONFIG_DIR";
+    /// Mount of the server certificate's Secret.
+    pub const SERVER_TLS_DIR: &str = "BELLWETHER_SERVER_TLS_DIR";
+    /// Mount of the replication certificate's Secret.
+    pub const REPLICATION_TLS_DIR: &str = "BELLWETHER_REPLICATION_TLS_DIR";
+    /// Mount of the superuser's Secret.
+    pub const SUPERUSER_DIR: &str = "BELLWETHER_SUPERUSER_DIR";
+    /// Mount of the application's Secret.
+    pub const APP_DIR: &str = "BELLWETHER_APP_DIR";
+}
+
+/// Where the volumes are mounted in the container. In `bellwether up` a path below one of these in the value of an
+/// environment variable is replaced by the directory that plays the volume.
+pub mod path {
+    /// The data volume; `pgdata` below it is PostgreSQL's data directory.
+    pub const DATA: &str = "/var/lib/bellwether/data";
+    /// The WAL volume.
+    pub const WAL: &str = "/var/lib/bellwether/wal";
+    /// Sockets and generated files; in memory.
+    pub const RUN: &str = "/run/bellwether";
+    /// The agent's configuration.
+    pub const CONFIG: &str = "/etc/bellwether/config";
+    /// The server certificate.
+    pub const SERVER_TLS: &str = "/etc/bellwether/server-tls";
+    /// The replication certificate.
+    pub const REPLICATION_TLS: &str = "/etc/bellwether/replication-tls";
+    /// The superuser's Secret.
+    pub const SUPERUSER: &str = "/etc/bellwether/superuser";
+    /// The application's Secret.
+    pub const APP: &str = "/etc/bellwether/app";
+    /// Where the init container puts our binary.
+    pub const BIN: &str = "/opt/bellwether";
+}
+
+/// The container that runs agent and PostgreSQL.
+pub const CONTAINER: &str = "postgres";
+/// The init container that copies our binary in.
+pub const INIT_CONTAINER: &str = "install-agent";
+/// PostgreSQL's port, on the pod's address.
+pub const POSTGRES_PORT: u16 = 5432;
+/// The agent's HTTPS port, on the pod's address: probes for everybody, the rest by client certificate.
+pub const AGENT_PORT: u16 = 8008;
+
+/// Probes, on [`AGENT_PORT`]. 200 is yes, 503 is no; the body says why in one line.
+pub mod probe {
+    /// The instance has been bootstrapped or joined, and PostgreSQL has started once.
+    pub const STARTUP: &str = "/startupz";
+    /// SQL answers; a standby streams or is catching up.
+    pub const READY: &str = "/readyz";
+    /// The agent itself.
+    pub const LIVE: &str = "/livez";
+    /// Everything the agent knows of itself, JSON ([`super::Detail`]); only with a certificate of the cluster's CA.
+    pub const DETAIL: &str = "/status";
+}
+
+/// The role for replication and between agents; it logs in by certificate, whose common name it is.
+pub const REPLICATION_USER: &str = "bellwether_replication";
+/// The superuser; locally by peer or the operating-system user's map, remotely by password.
+pub const SUPERUSER: &str = "postgres";
+
+/// Keys of our Secrets.
+pub mod key {
+    /// A certificate, PEM.
+    pub const TLS_CRT: &str = "tls.crt";
+    /// Its private key, PEM.
+    pub const TLS_KEY: &str = "tls.key";
+    /// The authority's certificate, PEM.
+    pub const CA_CRT: &str = "ca.crt";
+    /// The authority's private key, PEM.
+    pub const CA_KEY: &str = "ca.key";
+    /// A role's name.
+    pub const USERNAME: &str = "username";
+    /// A role's password.
+    pub const PASSWORD: &str = "password";
+    /// The host name of the read-write Service.
+    pub const HOST: &str = "host";
+    /// The port.
+    pub const PORT: &str = "port";
+    /// The application's database.
+    pub const DBNAME: &str = "dbname";
+    /// Everything in one `postgresql://` URI.
+    pub const URI: &str = "uri";
+    /// Everything in one `jdbc:postgresql://` URI.
+    pub const JDBC_URI: &str = "jdbc-uri";
+}
+
+/// The agents' configuration: the value of `instance.json`. What can change without a restart of the pod is here and not
+/// in the pod's spec.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct InstanceConfig {
+    /// `spec.parameters`, already checked.
+    pub parameters: BTreeMap<String, String>,
+    /// `spec.pgHba`.
+    pub pg_hba: Vec<String>,
+    /// `spec.bootstrap.initdb`.
+    pub initdb: Initdb,
+    /// The durability in force.
+    pub durability: Option<DurabilityMode>,
+    /// The instances that belong to the cluster; slots exist for these.
+    pub instances: Vec<String>,
+    /// The instance that may initialise the cluster if nobody ever has: exactly one, chosen by the operator.
+    pub bootstrap_instance: String,
+    /// The system identifier that the operator knows of, from status or from adopted volumes. When it is set, nobody may
+    /// initialise anything.
+    pub system_identifier: Option<SystemIdentifier>,
+    /// The user's `spec.image` volumes have WAL of their own.
+    pub wal_volume: bool,
+}
+
+/// What an agent says about itself, in the annotation [`bellwether_api::labels::REPORT`] of its own pod: coarse, and
+/// written on change only.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Report {
+    /// Its role, once it has one.
+    pub role: Option<InstanceRole>,
+    /// What it is doing.
+    pub state: InstanceState,
+    /// The term it leads or follows.
+    pub term: Option<u64>,
+    /// PostgreSQL's timeline.
+    pub timeline: Option<Timeline>,
+    /// The volume's system identifier.
+    pub system_identifier: Option<SystemIdentifier>,
+    /// Whether SQL answers. On a primary: over TLS, as the application's user, not in recovery.
+    pub accepts_sql: bool,
+    /// Why it isn't further, for people; with progress in tens of per cent while it joins.
+    pub message: Option<String>,
+    /// PostgreSQL's full version, such as `17.6`.
+    pub postgres_version: Option<String>,
+    /// Version of the agent.
+    pub agent_version: String,
+}
+
+/// Where the leader is: the annotation [`bellwether_api::labels::LEADER`] on the Lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Leader {
+    /// The instance's name.
+    pub instance: String,
+    /// Its address.
+    pub address: String,
+}
+
+/// What [`probe::DETAIL`] answers: the report, and what moves too fast for it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Detail {
+    /// The report as last written.
+    pub report: Report,
+    /// The write position on a primary, the replayed one on a standby.
+    pub lsn: Option<crate::wal::Lsn>,
+    /// Bytes not replayed yet, on a standby.
+    pub lag_bytes: Option<u64>,
+    /// Seconds since the last replayed transaction on a standby that has something to replay; 0 when it has replayed all.
+    pub lag_seconds: Option<f64>,
+    /// The process id of the postmaster.
+    pub postmaster_pid: Option<i32>,
+    /// When the postmaster started (RFC 3339).
+    pub postmaster_started: Option<String>,
+}
