@@ -1,0 +1,57 @@
+//! Which resources there are: the built-in kinds that we use, and those that CustomResourceDefinitions add.
+
+use serde_json::Value;
+
+/// One resource in one API version.
+#[derive(Clone, Debug)]
+pub struct Resource {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// API version, such as `v1`.
+    pub version: String,
+    /// Whether this version is the stored one.
+    pub storage: bool,
+    /// `postgresclusters`
+    pub plural: String,
+    /// `postgrescluster`
+    pub singular: String,
+    /// `PostgresCluster`
+    pub kind: String,
+    /// `PostgresClusterList`
+    pub list_kind: String,
+    /// `pgc`
+    pub short_names: Vec<String>,
+    /// `all`
+    pub categories: Vec<String>,
+    /// Whether objects live in a namespace.
+    pub namespaced: bool,
+    /// Whether `/status` exists.
+    pub has_status: bool,
+    /// Paths of the scale subresource, if there is one.
+    pub scale: Option<ScalePaths>,
+    /// The OpenAPI v3 schema (structural for CRDs; for built-in kinds with `x-kubernetes-list-type`, `-list-map-keys`,
+    /// `-map-type`, `-patch-strategy`, `-patch-merge-key` filled in).
+    pub schema: Value,
+    /// Printer columns as in a CRD (`name`, `type`, `jsonPath`, `priority`, `format`, `description`).
+    pub columns: Vec<Value>,
+    /// Whether it comes from a CRD: pruned, defaulted and validated by its schema, CEL included.
+    pub custom: bool,
+}
+
+/// Where a CRD keeps what the scale subresource shows: JSON paths such as `.spec.replicas`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// `.spec.replicas`
+    pub spec: String,
+    /// `.status.replicas`
+    pub status: String,
+    /// `.status.selector`
+    pub selector: Option<String>,
+}
+
+impl Resource {
+    /// `apps/v1`, or `v1` in the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
