@@ -1,0 +1,62 @@
+# Bellwether's chores. `make help` lists them.
+#
+# Builds and tools are cached outside the checkout, so that a fresh clone on the same machine starts warm.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/bellwether
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
+# The shipped binary: static, so that it starts in any PostgreSQL image and in an empty one (docs/adr/0006).
+STATIC := $(CARGO_TARGET_DIR)/$(HOST)/release/bellwether
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+.PHONY: setup
+setup: ## Install what building and testing need (PostgreSQL from the distribution, when absent)
+	@hack/setup
+
+.PHONY: build
+build: setup ## Build the static release binary and print where it is
+	@RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --package bellwether --target $(HOST)
+	@echo "$(STATIC)"
+
+.PHONY: try
+try: build ## Start a three-instance PostgreSQL, write, read from each standby, print figures, stop (README's first command)
+	@$(STATIC) try
+
+.PHONY: up
+up: build ## Start a three-instance PostgreSQL and leave it running until Ctrl-C
+	@$(STATIC) up
+
+.PHONY: test
+test: setup ## Unit, property, conformance and embedded tests on real PostgreSQL (README's second command)
+	@hack/test
+
+.PHONY: lint
+lint: setup ## rustfmt, clippy, cargo deny, the core's boundaries, drift of generated files
+	@hack/lint
+
+.PHONY: fmt
+fmt: ## Format the code
+	@cargo fmt --all
+
+.PHONY: generate
+generate: ## Write CRDs, RBAC and reference docs from the types
+	@cargo xtask generate
+
+.PHONY: bench
+bench: build ## Print the figures: binary size, start-up, apply to Ready, memory, API writes at idle (IDLE=600 seconds)
+	@hack/bench $(STATIC)
+
+# Targets that a later part of the work fills. They say so and fail, so that nobody takes silence for success.
+.PHONY: e2e sim image cluster-up cluster-down
+e2e: ## End-to-end tests on a real three-node Kubernetes (not built yet)
+sim: ## Simulation of operator and agents by seed (not built yet)
+image: ## The operator's image as an OCI tarball (not built yet)
+cluster-up: ## A real three-node Kubernetes on this machine (not built yet)
+cluster-down: ## Remove that cluster (not built yet)
+e2e sim image cluster-up cluster-down:
+	@echo "make $@: not built yet; see docs/roadmap.md" >&2; exit 2
