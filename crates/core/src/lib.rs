@@ -5,4 +5,5 @@
 
 pub mod contract;
 pub mod fact;
+pub mod instance;
 pub mod wal;
