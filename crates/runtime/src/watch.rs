@@ -1,0 +1,325 @@
+//! Caches of what the API server holds, fed by watches.
+//!
+//! Only objects with a label of ours are asked for, and they are stored without managed fields: ten thousand foreign Secrets
+//! cost nothing here. Never: an object called absent before the first list was complete; an object put back to an older
+//! version (our own write is remembered at once, while the watch may still be delivering what was before it).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::{StreamExt, TryStreamExt};
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch_api};
+use kube::{Client, ResourceExt};
+use tokio_util::sync::CancellationToken;
+
+/// Namespace and name of the owner that objects are grouped by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Which owner an object belongs to: itself, or the value of a label.
+#[derive(Clone, Debug)]
+pub enum GroupBy {
+    /// Each object is its own group.
+    Itself,
+    /// The label's value names the owner; objects without it are not asked for.
+    Label(&'static str),
+}
+
+impl GroupBy {
+    fn key(&self, object: &DynamicObject) -> Option<Key> {
+        let name = match self {
+            Self::Itself => object.name_any(),
+            Self::Label(label) => object.labels().get(*label)?.clone(),
+        };
+        Some(Key { namespace: object.namespace()?, name })
+    }
+}
+
+type Group = BTreeMap<String, Arc<DynamicObject>>;
+
+#[derive(Debug, Default)]
+struct State {
+    groups: BTreeMap<Key, Group>,
+    /// Scopes (namespaces) whose first list is still to come.
+    unlisted: BTreeSet<String>,
+    /// Objects of a list in progress, by scope.
+    listing: BTreeMap<String, Vec<Arc<DynamicObject>>>,
+}
+
+/// A cache of one resource.
+#[derive(Debug)]
+pub struct Cache {
+    /// What is cached.
+    pub resource: ApiResource,
+    group_by: GroupBy,
+    /// Takes out what nobody may keep in memory (contents of Secrets) or needs (managed fields).
+    strip: fn(&mut DynamicObject),
+    state: Mutex<State>,
+}
+
+/// The namespaces that are watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Namespaces {
+    /// All of them.
+    #[default]
+    All,
+    /// These.
+    Only(BTreeSet<String>),
+}
+
+impl Namespaces {
+    /// One watch a scope; the empty name is "all".
+    fn scopes(&self) -> Vec<String> {
+        match self {
+            Self::All => vec![String::new()],
+            Self::Only(names) => names.iter().cloned().collect(),
+        }
+    }
+}
+
+impl Cache {
+    /// An empty cache; nothing is known until [`Cache::run`] has listed.
+    pub fn new(
+        resource: ApiResource,
+        group_by: GroupBy,
+        namespaces: &Namespaces,
+        strip: fn(&mut DynamicObject),
+    ) -> Arc<Self> {
+        let state = State { unlisted: namespaces.scopes().into_iter().collect(), ..State::default() };
+        Arc::new(Self { resource, group_by, strip, state: Mutex::new(state) })
+    }
+
+    /// Whether the first list is complete, so that what is not here does not exist.
+    pub fn complete(&self) -> bool {
+        self.locked().unlisted.is_empty()
+    }
+
+    /// The objects of one owner, by name.
+    pub fn group(&self, key: &Key) -> BTreeMap<String, Arc<DynamicObject>> {
+        self.locked().groups.get(key).cloned().unwrap_or_default()
+    }
+
+    /// Every owner that has objects here.
+    pub fn keys(&self) -> Vec<Key> {
+        self.locked().groups.keys().cloned().collect()
+    }
+
+    /// Remembers the answer to a write of ours, so that the next look sees it even if the watch is late.
+    pub fn remember(&self, mut object: DynamicObject) {
+        self.strip(&mut object);
+        self.put(Arc::new(object));
+    }
+
+    /// Forgets an object that the API server says is gone, or that it has changed behind the watch's back.
+    pub fn forget(&self, key: &Key, name: &str) {
+        let mut state = self.locked();
+        if let Some(group) = state.groups.get_mut(key) {
+            group.remove(name);
+            if group.is_empty() {
+                state.groups.remove(key);
+            }
+        }
+    }
+
+    /// Watches until `shutdown`; `changed` hears the owner of everything that changes. Errors are retried with backoff, and
+    /// said once each time the watch breaks.
+    pub async fn run(
+        self: Arc<Self>,
+        client: Client,
+        namespaces: Namespaces,
+        changed: impl Fn(&Cache, Key) + Send + Sync,
+        shutdown: CancellationToken,
+    ) {
+        let watches = namespaces.scopes().into_iter().map(|scope| self.watch(client.clone(), scope, &changed));
+        tokio::select! {
+            _ = futures::future::join_all(watches) => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
+
+    async fn watch(&self, client: Client, scope: String, changed: &(impl Fn(&Cache, Key) + Send + Sync)) {
+        let api: Api<DynamicObject> = match scope.as_str() {
+            "" => Api::all_with(client, &self.resource),
+            namespace => Api::namespaced_with(client, namespace, &self.resource),
+        };
+        let selector = match self.group_by {
+            GroupBy::Itself => watcher::Config::default(),
+            GroupBy::Label(label) => watcher::Config::default().labels(label),
+        };
+        let mut events = watch_api(api, selector).default_backoff().into_stream().boxed();
+        let mut broken = false;
+        loop {
+            match events.try_next().await {
+                Ok(Some(event)) => {
+                    if std::mem::take(&mut broken) {
+                        tracing::info!(resource = %self.resource.plural, %scope, "watch restored");
+                    }
+                    for key in self.take(&scope, event) {
+                        changed(self, key);
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    if !std::mem::replace(&mut broken, true) {
+                        tracing::warn!(resource = %self.resource.plural, %scope, %error, "watch broken, retrying");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes an event in and says whose objects changed.
+    fn take(&self, scope: &str, event: Event<DynamicObject>) -> Vec<Key> {
+        match event.modify(|object| self.strip(object)) {
+            Event::Init => {
+                self.locked().listing.insert(scope.to_owned(), vec![]);
+                vec![]
+            }
+            Event::InitApply(object) => {
+                self.locked().listing.entry(scope.to_owned()).or_default().push(Arc::new(object));
+                vec![]
+            }
+            Event::InitDone => self.listed(scope),
+            Event::Apply(object) => self.put(Arc::new(object)).into_iter().collect(),
+            Event::Delete(object) => self.drop_deleted(&object).into_iter().collect(),
+        }
+    }
+
+    /// A list is complete: it replaces everything of its scope. Every owner before and after hears of it, because what a
+    /// broken watch missed includes deletions.
+    fn listed(&self, scope: &str) -> Vec<Key> {
+        let mut state = self.locked();
+        let items = state.listing.remove(scope).unwrap_or_default();
+        let mut touched: BTreeSet<Key> =
+            state.groups.keys().filter(|key| scope.is_empty() || key.namespace == scope).cloned().collect();
+        let old: BTreeMap<Key, Group> =
+            touched.iter().filter_map(|key| Some((key.clone(), state.groups.remove(key)?))).collect();
+        for object in items {
+            let Some(key) = self.group_by.key(&object) else { continue };
+            let name = object.name_any();
+            let newer =
+                old.get(&key).and_then(|group| group.get(&name)).filter(|kept| version(kept) > version(&object));
+            state.groups.entry(key.clone()).or_default().insert(name, newer.cloned().unwrap_or(object));
+            touched.insert(key);
+        }
+        state.unlisted.remove(scope);
+        touched.into_iter().collect()
+    }
+
+    fn put(&self, object: Arc<DynamicObject>) -> Option<Key> {
+        let key = self.group_by.key(&object)?;
+        let mut state = self.locked();
+        let group = state.groups.entry(key.clone()).or_default();
+        let stale = group.get(&object.name_any()).is_some_and(|kept| version(kept) >= version(&object));
+        if stale {
+            return None;
+        }
+        group.insert(object.name_any(), object);
+        Some(key)
+    }
+
+    fn drop_deleted(&self, object: &DynamicObject) -> Option<Key> {
+        let key = self.group_by.key(object)?;
+        let same_life =
+            self.group(&key).get(&object.name_any()).is_some_and(|kept| kept.metadata.uid == object.metadata.uid);
+        if same_life {
+            self.forget(&key, &object.name_any());
+        }
+        Some(key)
+    }
+
+    fn strip(&self, object: &mut DynamicObject) {
+        object.metadata.managed_fields = None;
+        (self.strip)(object);
+    }
+
+    fn locked(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Resource versions are etcd revisions: of two versions of one object, the larger is the newer.
+fn version(object: &DynamicObject) -> u64 {
+    object.metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::GroupVersionKind;
+    use serde_json::json;
+
+    fn cache() -> Arc<Cache> {
+        let pods = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods");
+        Cache::new(pods, GroupBy::Label("owner"), &Namespaces::All, |_| {})
+    }
+    fn pod(name: &str, uid: &str, version: u64) -> DynamicObject {
+        serde_json::from_value(json!({"metadata": {
+            "name": name, "namespace": "ns", "uid": uid, "resourceVersion": version.to_string(), "labels": {"owner": "o"},
+            "managedFields": [{"manager": "m"}],
+        }}))
+        .unwrap()
+    }
+    fn owner() -> Key {
+        Key { namespace: "ns".into(), name: "o".into() }
+    }
+    fn versions(cache: &Cache) -> Vec<(String, u64)> {
+        cache.group(&owner()).into_iter().map(|(name, object)| (name, version(&object))).collect()
+    }
+
+    #[test]
+    fn nothing_is_known_before_the_first_list_is_complete() {
+        let cache = cache();
+        cache.take("", Event::Init);
+        cache.take("", Event::InitApply(pod("a", "1", 5)));
+        assert!(!cache.complete() && cache.group(&owner()).is_empty());
+        assert_eq!(cache.take("", Event::InitDone), [owner()]);
+        assert!(cache.complete());
+        assert_eq!(versions(&cache), [("a".to_owned(), 5)]);
+    }
+
+    #[test]
+    fn what_a_new_list_no_longer_has_is_gone_and_its_owner_hears_of_it() {
+        let cache = cache();
+        cache.take("", Event::Apply(pod("a", "1", 5)));
+        cache.take("", Event::Init);
+        assert_eq!(cache.take("", Event::InitDone), [owner()]);
+        assert!(cache.group(&owner()).is_empty());
+    }
+
+    #[test]
+    fn an_older_version_never_replaces_what_our_own_write_returned() {
+        let cache = cache();
+        cache.remember(pod("a", "1", 9));
+        assert!(cache.take("", Event::Apply(pod("a", "1", 5))).is_empty());
+        assert_eq!(versions(&cache), [("a".to_owned(), 9)]);
+    }
+
+    #[test]
+    fn the_deletion_of_an_earlier_life_does_not_hide_the_present_one() {
+        let cache = cache();
+        cache.remember(pod("a", "2", 9));
+        cache.take("", Event::Delete(pod("a", "1", 8)));
+        assert_eq!(versions(&cache), [("a".to_owned(), 9)]);
+    }
+
+    #[test]
+    fn managed_fields_are_not_kept() {
+        let cache = cache();
+        cache.take("", Event::Apply(pod("a", "1", 5)));
+        assert_eq!(cache.group(&owner())["a"].metadata.managed_fields, None);
+    }
+}
