@@ -36,6 +36,8 @@ pub const LAST_ROLE: &str = "bellwether.dev/last-role";
 pub const NOT_AFTER: &str = "bellwether.dev/not-after";
 /// Annotation on pods: a hash of what a restart would be needed for. Written by the operator.
 pub const POD_HASH: &str = "bellwether.dev/pod-hash";
+/// Annotation on what the operator applies: a hash of what it last applied, so that a second pass writes nothing.
+pub const APPLIED_HASH: &str = "bellwether.dev/applied-hash";
 
 /// The field manager of the operator's server-side applies.
 pub const OPERATOR_MANAGER: &str = "bellwether-operator";

@@ -3,10 +3,15 @@
 //! No client, no clock, no I/O: the operator, the agents, the in-memory API server and the generator of CRDs and
 //! documentation all read the same types.
 
+pub mod conditions;
 pub mod labels;
 pub mod names;
+pub mod owned;
 pub mod reason;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod v1;
+pub mod validate;
 pub mod versions;
 
 /// The API group of every kind of ours.

@@ -1,7 +1,24 @@
 //! `bellwether.dev/v1`, the stored version.
+//!
+//! The types say what there is ([`spec`](PostgresClusterSpec), [`status`](PostgresClusterStatus)), the table of
+//! [`fields`](fields::fields) what may be written, and [`crd()`] puts both together.
 
+mod bootstrap;
+mod crd;
+pub mod fields;
+mod policy;
+pub mod rule;
+mod rules;
+mod schedule;
+mod scheduling;
 mod spec;
 mod status;
+mod storage;
 
+pub use bootstrap::*;
+pub use crd::{at, crd, schema};
+pub use policy::*;
+pub use scheduling::*;
 pub use spec::*;
 pub use status::*;
+pub use storage::*;

@@ -1,0 +1,150 @@
+//! The table of fields: for each, its bounds, its rules, and what happens when it changes.
+//!
+//! The schema and `docs/reference` are made from it. Every string has a length and every list a number of entries, because
+//! an API server refuses CEL rules whose cost it can't bound, and because a value without an end is a mistake.
+
+use serde_json::{Value, json};
+
+use super::rule::Rule;
+use super::{rules, schedule};
+use crate::versions;
+
+/// What happens when a field changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnChange {
+    /// It is a group of fields: each has its own answer.
+    Group,
+    /// Bellwether acts on it; no instance restarts.
+    NoRestart,
+    /// PostgreSQL reads it again where it can; a setting that PostgreSQL reads at start only needs a restart.
+    Reload,
+    /// Each instance has to restart once.
+    Restart,
+    /// Volumes grow in place, where their class allows that.
+    Grows,
+    /// It can't change.
+    Immutable,
+}
+
+impl OnChange {
+    /// The sentence that ends the field's description; nothing for a group.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Group => "",
+            Self::NoRestart => "Changing it restarts nothing.",
+            Self::Reload => {
+                "Changing it restarts nothing; what PostgreSQL reads only when it starts takes effect at the next restart."
+            }
+            Self::Restart => {
+                "Changing it takes a restart of every instance, standbys first (see `automation.updates`)."
+            }
+            Self::Grows => "It may be raised, never lowered; volumes grow in place where their StorageClass allows it.",
+            Self::Immutable => "It can't be changed later.",
+        }
+    }
+}
+
+/// One field of the API.
+#[derive(Clone, Debug)]
+pub struct Field {
+    /// Where it is: `spec.storage.size`; `[]` stands for the entries of a list, `{}` for the values of a map, nothing for
+    /// the object as a whole.
+    pub path: &'static str,
+    /// Bounds of the schema, merged into what the type says.
+    pub bounds: Value,
+    /// What happens when it changes.
+    pub on_change: OnChange,
+    /// Its CEL rules.
+    pub rules: Vec<Rule>,
+}
+
+/// Every field of `spec`, and what else carries a bound or a rule.
+pub fn fields() -> Vec<Field> {
+    use OnChange::{Group, Grows, Immutable, NoRestart, Reload, Restart};
+    let majors: Vec<_> = versions::SUPPORTED.iter().map(|version| version.major).collect();
+    let field = |path, bounds, on_change, rules| Field { path, bounds, on_change, rules };
+    vec![
+        field("", json!({}), Group, rules::cluster()),
+        // Longer than allowed, so that it is the rule that refuses, in its own words; it only bounds the rule's cost.
+        field("metadata.name", text(253), Group, vec![]),
+        field("spec", json!({}), Group, rules::spec()),
+        field("spec.version", json!({ "enum": majors }), Immutable, vec![]),
+        field("spec.image", text(512), Restart, rules::image()),
+        field("spec.imagePullSecrets", json!({ "maxItems": 16 }), Restart, vec![]),
+        field("spec.imagePullSecrets[].name", name(253), Group, vec![]),
+        field("spec.replicas", json!({ "minimum": 1, "maximum": 10 }), NoRestart, vec![]),
+        field("spec.storage", json!({}), Group, rules::storage()),
+        field("spec.storage.size", text(32), Grows, rules::size("spec.storage.size")),
+        field("spec.storage.storageClass", name(253), Immutable, vec![]),
+        field("spec.storage.wal", json!({}), Immutable, rules::wal()),
+        field("spec.storage.wal.size", text(32), Grows, rules::size("spec.storage.wal.size")),
+        field("spec.storage.wal.storageClass", name(253), Immutable, vec![]),
+        field("spec.storage.onDelete", json!({}), NoRestart, vec![]),
+        field("spec.resources", json!({}), Restart, rules::resources()),
+        field("spec.resources.limits", json!({ "maxProperties": 16 }), Restart, vec![]),
+        field("spec.resources.limits{}", text(32), Group, vec![]),
+        field("spec.resources.requests", json!({ "maxProperties": 16 }), Restart, vec![]),
+        field("spec.resources.requests{}", text(32), Group, vec![]),
+        field("spec.scheduling", json!({}), Group, vec![]),
+        field("spec.scheduling.antiAffinity", json!({}), Restart, vec![]),
+        field("spec.scheduling.nodeSelector", json!({ "maxProperties": 32 }), Restart, vec![]),
+        field("spec.scheduling.nodeSelector{}", text(63), Group, vec![]),
+        field("spec.scheduling.tolerations", json!({ "maxItems": 32 }), Restart, vec![]),
+        field("spec.scheduling.affinity", json!({}), Restart, vec![]),
+        field("spec.scheduling.topologySpreadConstraints", json!({ "maxItems": 16 }), Restart, vec![]),
+        field("spec.scheduling.priorityClassName", name(253), Restart, vec![]),
+        field("spec.parameters", json!({ "maxProperties": 128 }), Reload, rules::parameters()),
+        field("spec.parameters{}", text(1024), Group, vec![]),
+        field("spec.pgHba", json!({ "maxItems": 64 }), NoRestart, vec![]),
+        field("spec.pgHba[]", text(512), Group, rules::pg_hba_line()),
+        field("spec.durability", json!({}), Group, vec![]),
+        field("spec.durability.mode", json!({}), NoRestart, vec![]),
+        field("spec.backup", json!({}), Group, vec![]),
+        field("spec.backup.schedule", text(128), NoRestart, schedule::rules()),
+        field("spec.backup.retention", text(16), NoRestart, rules::retention()),
+        field("spec.monitoring", json!({}), Group, vec![]),
+        field("spec.monitoring.enabled", json!({}), NoRestart, vec![]),
+        field("spec.automation", json!({}), Group, vec![]),
+        field("spec.automation.updates", json!({}), NoRestart, vec![]),
+        field("spec.bootstrap", json!({}), Group, vec![]),
+        field("spec.bootstrap.initdb", json!({}), Group, rules::initdb()),
+        field(
+            "spec.bootstrap.initdb.database",
+            text(63),
+            Immutable,
+            rules::identifier("spec.bootstrap.initdb.database", "orders"),
+        ),
+        field(
+            "spec.bootstrap.initdb.owner",
+            text(63),
+            Immutable,
+            rules::identifier("spec.bootstrap.initdb.owner", "orders_owner"),
+        ),
+        field(
+            "spec.bootstrap.initdb.localeProvider",
+            json!({}),
+            Immutable,
+            rules::read_once("spec.bootstrap.initdb.localeProvider"),
+        ),
+        field("spec.bootstrap.initdb.locale", text(64), Immutable, rules::read_once("spec.bootstrap.initdb.locale")),
+        field("spec.bootstrap.initdb.dataChecksums", json!({}), Immutable, rules::checksums()),
+        field("spec.bootstrap.initdb.postInitSql", json!({ "maxItems": 64 }), Immutable, vec![]),
+        field("spec.bootstrap.initdb.postInitSql[]", text(4096), Group, vec![]),
+        field("spec.bootstrap.initdb.ownerPassword", json!({}), Immutable, vec![]),
+        field("spec.bootstrap.initdb.ownerPassword.name", name(253), Immutable, vec![]),
+        field("spec.bootstrap.initdb.ownerPassword.key", name(253), Immutable, vec![]),
+        field("status.conditions", keyed("type"), Group, vec![]),
+        field("status.instances", keyed("name"), Group, vec![]),
+    ]
+}
+
+fn text(longest: u32) -> Value {
+    json!({ "maxLength": longest })
+}
+fn name(longest: u32) -> Value {
+    json!({ "minLength": 1, "maxLength": longest })
+}
+/// A list that server-side apply merges by this key.
+fn keyed(key: &str) -> Value {
+    json!({ "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key] })
+}

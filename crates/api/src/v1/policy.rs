@@ -1,0 +1,97 @@
+//! How the cluster is run: durability, backups, metrics, automation.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What an acknowledged commit is worth.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Durability {
+    /// `quorum`: a commit is acknowledged once a quorum of standbys has it, always; with no standby left, commits wait
+    /// and reads go on. `preferred`: the same while there are standbys, and without them commits go on, and status says so.
+    /// `async`: a commit waits for no standby, and a failover may lose the last ones. Left out, it follows the number of
+    /// instances: 1 is `async`, 2 is `preferred`, 3 or more are `quorum`; `status.durability` shows what is in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<DurabilityMode>,
+}
+
+/// How commits are acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DurabilityMode {
+    /// Commits wait for a quorum of standbys, always.
+    Quorum,
+    /// Commits wait for standbys while there are any.
+    Preferred,
+    /// Commits wait for no standby.
+    Async,
+}
+
+/// The backup policy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupPolicy {
+    /// When base backups are taken: a cron expression of five fields in UTC, minute, hour, day of month, month, day of week.
+    /// `0 2 * * *` is every night at two, `30 1 * * SUN` every Sunday at half past one. A date that never comes
+    /// (`0 2 31 2 *`) is refused.
+    #[serde(default = "default_schedule")]
+    pub schedule: String,
+    /// How long backups are kept: a number and a unit, `h` hours, `d` days, `w` weeks, `m` months (30 days) or `y` years
+    /// (365 days): `7d`, `4w`, `12m`. Within that time the cluster can be restored to any moment.
+    #[serde(default = "default_retention")]
+    pub retention: String,
+}
+
+/// Metrics.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Monitoring {
+    /// Whether the agents serve metrics for Prometheus. Leave it on unless a policy forbids another endpoint.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+}
+
+/// Which risky actions Bellwether takes by itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Automation {
+    /// Who releases a change that restarts instances. `auto`: Bellwether, as soon as it is needed. `approve`: Bellwether
+    /// prepares it and waits for you. `off`: it is left undone, and a condition says so. Elections and repairs are never held
+    /// back by this.
+    #[serde(default)]
+    pub updates: AutomationGate,
+}
+
+/// Who releases a risky action.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AutomationGate {
+    /// Bellwether does it.
+    #[default]
+    Auto,
+    /// Bellwether waits for approval.
+    Approve,
+    /// Bellwether leaves it alone.
+    Off,
+}
+
+fn default_schedule() -> String {
+    "0 2 * * *".to_owned()
+}
+fn default_retention() -> String {
+    "30d".to_owned()
+}
+fn yes() -> bool {
+    true
+}
+
+impl Default for BackupPolicy {
+    fn default() -> Self {
+        Self { schedule: default_schedule(), retention: default_retention() }
+    }
+}
+impl Default for Monitoring {
+    fn default() -> Self {
+        Self { enabled: true }
+    }
+}

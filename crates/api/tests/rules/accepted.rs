@@ -1,0 +1,127 @@
+//! What users have is accepted as it stands, and gets the defaults that the documentation promises.
+
+use std::path::Path;
+
+use bellwether_api::v1::{PostgresCluster, PostgresClusterSpec};
+use bellwether_api::validate::validate;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::{SCHEMA, manifest, refusals, stored};
+
+#[rstest]
+#[case::nothing(json!({}), json!({ "version": "18", "replicas": 1, "size": "10Gi", "schedule": "0 2 * * *", "retention": "30d" }))]
+#[case::the_smallest(
+    json!({ "replicas": 3 }),
+    json!({ "version": "18", "replicas": 3, "size": "10Gi", "schedule": "0 2 * * *", "retention": "30d" }))]
+#[case::the_smallest_with_backup(
+    json!({ "replicas": 3, "backup": { "schedule": "0 4 * * *", "retention": "14d" } }),
+    json!({ "version": "18", "replicas": 3, "size": "10Gi", "schedule": "0 4 * * *", "retention": "14d" }))]
+#[case::half_a_backup(
+    json!({ "backup": { "schedule": "0 4 * * *" } }),
+    json!({ "version": "18", "replicas": 1, "size": "10Gi", "schedule": "0 4 * * *", "retention": "30d" }))]
+#[case::the_first_users(
+    json!({ "version": "16", "replicas": 3, "storage": { "size": "100Gi", "storageClass": "ssd" },
+            "backup": { "schedule": "0 2 * * *", "retention": "7d" } }),
+    json!({ "version": "16", "replicas": 3, "size": "100Gi", "schedule": "0 2 * * *", "retention": "7d" }))]
+fn a_small_manifest_gets_safe_defaults(#[case] spec: Value, #[case] wanted: Value) {
+    let object = manifest(&spec);
+    assert_eq!(refusals(&object, None), [""; 0]);
+    let spec = &stored(&object)["spec"];
+    let got = json!({
+        "version": spec["version"], "replicas": spec["replicas"], "size": spec["storage"]["size"],
+        "schedule": spec["backup"]["schedule"], "retention": spec["backup"]["retention"],
+    });
+    assert_eq!(got, wanted);
+    assert_eq!(spec["storage"]["onDelete"], "Retain", "data is never deleted by default");
+    assert_eq!(spec["monitoring"]["enabled"], true);
+    assert_eq!(spec["scheduling"]["antiAffinity"], "preferred");
+    assert_eq!(spec["bootstrap"]["initdb"]["dataChecksums"], true);
+}
+
+#[test]
+fn the_types_and_the_schema_have_the_same_defaults() {
+    let by_schema = stored(&manifest(&json!({})));
+    let by_types = serde_json::to_value(PostgresClusterSpec::default()).expect("a spec is JSON");
+    assert_eq!(by_schema["spec"], by_types);
+}
+
+#[rstest]
+#[case("*/15 1-5/2 1,15 JAN-MAR MON-FRI")]
+#[case("0 2 29 2 *")]
+#[case("0 2 31 1,2 *")]
+#[case("0 2 31 2 SUN")]
+#[case("00 02 01 01 0")]
+#[case("0  2  *  *  *")]
+#[case("0 2 * * sat,sun")]
+fn a_schedule_that_fires(#[case] schedule: &str) {
+    assert_eq!(refusals(&manifest(&json!({ "backup": { "schedule": schedule } })), None), [""; 0]);
+}
+
+#[rstest]
+#[case::growing(json!({ "storage": { "size": "10Gi" } }), json!({ "storage": { "size": "20Gi" } }))]
+#[case::the_same_in_another_unit(json!({ "storage": { "size": "1Gi" } }), json!({ "storage": { "size": "1024Mi" } }))]
+#[case::growing_wal(
+    json!({ "storage": { "wal": { "size": "1Gi" } } }), json!({ "storage": { "wal": { "size": "2Gi" } } }))]
+#[case::scaling(json!({ "replicas": 3 }), json!({ "replicas": 5 }))]
+#[case::deciding_to_delete(json!({}), json!({ "storage": { "onDelete": "Delete" } }))]
+#[case::writing_a_default_out(json!({}), json!({ "bootstrap": { "initdb": { "database": "app" } } }))]
+fn a_change_that_can_be_made(#[case] before: Value, #[case] after: Value) {
+    assert_eq!(refusals(&manifest(&after), Some(&manifest(&before))), [""; 0]);
+}
+
+#[rstest]
+#[case("minimal")]
+#[case("first-users")]
+#[case("full")]
+fn an_example_is_accepted_and_can_be_acted_on(#[case] name: &str) {
+    let object = example(name);
+    assert_eq!(refusals(&object, None), [""; 0]);
+    let cluster: PostgresCluster = serde_json::from_value(stored(&object)).expect("it is a PostgresCluster");
+    assert_eq!(validate(&cluster), []);
+}
+
+#[test]
+fn the_full_example_shows_every_field() {
+    let object = example("full");
+    let missing: Vec<_> = bellwether_api::v1::fields::fields()
+        .iter()
+        .map(|field| field.path)
+        .filter(|path| {
+            path.starts_with("spec.") && !path.ends_with(']') && !path.ends_with('}') && !path.contains("[]")
+        })
+        .filter(|path| object.pointer(&format!("/{}", path.replace('.', "/"))).is_none())
+        .collect();
+    assert_eq!(missing, [""; 0]);
+}
+
+/// An example has no field that the schema doesn't know: the API server would drop it without a word.
+#[test]
+fn examples_have_no_unknown_fields() {
+    for name in ["minimal", "first-users", "full"] {
+        assert_eq!(unknown(&SCHEMA["properties"]["spec"], &example(name)["spec"], "spec"), [""; 0], "{name}");
+    }
+}
+
+fn unknown(schema: &Value, value: &Value, path: &str) -> Vec<String> {
+    match value {
+        Value::Object(map) => map
+            .iter()
+            .flat_map(|(key, value)| {
+                let path = format!("{path}.{key}");
+                match schema.pointer(&format!("/properties/{key}")).or_else(|| schema.get("additionalProperties")) {
+                    Some(schema) => unknown(schema, value, &path),
+                    None => vec![path],
+                }
+            })
+            .collect(),
+        Value::Array(list) => list.iter().flat_map(|value| unknown(&schema["items"], value, path)).collect(),
+        _ => vec![],
+    }
+}
+
+fn example(name: &str) -> Value {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../deploy/examples/{name}.yaml"));
+    let text = std::fs::read_to_string(&file).expect("the example is there");
+    serde_saphyr::from_str(&text).expect("the example is YAML")
+}

@@ -1,0 +1,36 @@
+//! The rules of the schema, evaluated here as an API server evaluates them.
+
+mod accepted;
+mod properties;
+mod refused;
+mod shape;
+
+use std::sync::LazyLock;
+
+use bellwether_api::v1;
+use kube_cel::{CompiledSchema, Validator, compile_schema};
+use serde_json::{Value, json};
+
+static SCHEMA: LazyLock<Value> = LazyLock::new(v1::schema);
+
+thread_local! {
+    static COMPILED: CompiledSchema = compile_schema(&SCHEMA);
+}
+
+/// A `PostgresCluster` called `orders` with this spec, as a user writes it.
+fn manifest(spec: &Value) -> Value {
+    json!({ "apiVersion": "bellwether.dev/v1", "kind": "PostgresCluster", "metadata": { "name": "orders" }, "spec": spec })
+}
+
+/// The messages with which `object` is refused; none when it is accepted. `old` is what was stored before.
+fn refusals(object: &Value, old: Option<&Value>) -> Vec<String> {
+    match COMPILED.with(|compiled| Validator::new().validate_compiled(compiled, object, old)) {
+        Ok(()) => vec![],
+        Err(errors) => errors.iter().map(|error| error.message.clone()).collect(),
+    }
+}
+
+/// `object` as it is stored: with every default.
+fn stored(object: &Value) -> Value {
+    kube_cel::apply_defaults(&SCHEMA, object)
+}
