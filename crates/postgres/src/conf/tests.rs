@@ -1,0 +1,133 @@
+//! What the writer of `postgresql.conf` promises.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn installed(major: &str) -> Installation {
+    Installation { major: major.into(), full_version: format!("{major}.1"), bin_dir: "/pg/bin".into() }
+}
+
+fn settings(run_dir: &Path) -> ServerSettings {
+    ServerSettings {
+        instance: "orders-1".into(),
+        listen: vec!["127.0.0.1".parse().unwrap()],
+        port: 5432,
+        socket_dir: SocketDir::ensure(&run_dir.join("s"), 5432).unwrap(),
+        tls: Some(ServerTls::in_dir(Path::new("/tls"))),
+        upstream: Some(Upstream {
+            conninfo: ConnInfo {
+                host: "orders-2.orders-pods.shop.svc".into(),
+                address: "127.0.0.2".parse().unwrap(),
+                port: 5432,
+                user: "bellwether_replication".into(),
+                application_name: "it's \\ me".into(),
+                tls: crate::conninfo::ClientTls::in_dir(Path::new("/tls")),
+            },
+            slot: SlotName::of_instance("orders-1").unwrap(),
+        }),
+        synchronous: Synchronous::Any { quorum: 1, voters: vec!["orders-2".into(), "orders-3".into()] },
+        slot_wal_limit_mib: Some(1024),
+    }
+}
+
+fn parameters(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+#[test]
+fn every_line_of_the_owned_part_is_in_the_table_of_owned_settings() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, _) in ours::owned(&installed("18"), &settings(dir.path())) {
+        assert!(owned::owner_of(name).is_some(), "{name} is set by us, but a user could set it, too");
+    }
+    for (name, _) in ours::defaults() {
+        assert!(owned::owner_of(name).is_none(), "{name} is a default that nobody can change");
+    }
+}
+
+#[test]
+fn an_owned_parameter_is_refused_with_name_value_and_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["listen_addresses", "Listen_Addresses", "wal_level", "log_line_prefix"] {
+        let error = render(&installed("17"), &settings(dir.path()), &parameters(&[(name, "sly")])).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(&format!("spec.parameters.{name}")) && text.contains("sly"), "{text}");
+        assert!(text.contains("remove it"), "{text}");
+    }
+}
+
+#[test]
+fn a_users_parameter_stands_after_our_default_and_before_what_is_owned() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = render(&installed("17"), &settings(dir.path()), &parameters(&[("log_lock_waits", "off")])).unwrap();
+    let at = |line: &str| text.find(line).unwrap_or_else(|| panic!("{line} in {text}"));
+    assert!(at("log_lock_waits = 'on'") < at("log_lock_waits = 'off'"));
+    assert!(at("log_lock_waits = 'off'") < at("listen_addresses = '127.0.0.1'"));
+}
+
+#[test]
+fn a_server_without_a_certificate_listens_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut open = settings(dir.path());
+    open.tls = None;
+    assert!(matches!(render(&installed("17"), &open, &BTreeMap::new()), Err(ConfError::ListensWithoutTls { .. })));
+    open.listen.clear();
+    assert!(render(&installed("17"), &open, &BTreeMap::new()).unwrap().contains("listen_addresses = ''\n"));
+}
+
+#[test]
+fn alter_system_is_refused_where_postgresql_can_and_undone_everywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = |major| render(&installed(major), &settings(dir.path()), &BTreeMap::new()).unwrap();
+    assert!(text("17").contains("allow_alter_system = 'off'"));
+    assert!(!text("16").contains("allow_alter_system"));
+
+    std::fs::write(dir.path().join(AUTO), "# by hand\nfsync = 'off'\nwork_mem= '1GB'\n").unwrap();
+    let first = install(dir.path(), &text("16")).unwrap();
+    assert_eq!(first, Installed { written: Written::Changed, discarded: vec!["fsync".into(), "work_mem".into()] });
+    let second = install(dir.path(), &text("16")).unwrap();
+    assert_eq!(second, Installed { written: Written::Unchanged, discarded: vec![] });
+}
+
+/// What PostgreSQL reads is what was written, on every PostgreSQL that is installed here.
+#[test]
+fn postgresql_reads_back_what_was_written() {
+    for installation in crate::installation::find_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = settings(dir.path());
+        install(dir.path(), &render(&installation, &ours, &BTreeMap::new()).unwrap()).unwrap();
+        std::fs::write(dir.path().join("PG_VERSION"), format!("{}\n", installation.major)).unwrap();
+        for (name, value) in ours::owned(&installation, &ours) {
+            // PostgreSQL shows these two in its own words.
+            let value = match name {
+                "wal_sender_timeout" | "wal_receiver_timeout" => "10000".to_owned(),
+                "wal_retrieve_retry_interval" => "100".to_owned(),
+                "wal_receiver_status_interval" => "1".to_owned(),
+                "max_slot_wal_keep_size" => "1024".to_owned(),
+                _ => value,
+            };
+            assert_eq!(effective(&installation, dir.path(), name).unwrap(), value, "{name}");
+        }
+    }
+}
+
+proptest! {
+    // Each case starts a `postgres`; these many take a second.
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn any_value_of_one_line_survives(value in "([^\\x00\\n\\r]|['\\\\\"#=$]){0,40}") {
+        for installation in crate::installation::find_all() {
+            let dir = tempfile::tempdir().unwrap();
+            let parameters = parameters(&[("bellwether.first", &value), ("bellwether.second", "2")]);
+            let ours = settings(dir.path());
+            install(dir.path(), &render(&installation, &ours, &parameters).unwrap()).unwrap();
+            std::fs::write(dir.path().join("PG_VERSION"), format!("{}\n", installation.major)).unwrap();
+            prop_assert_eq!(effective(&installation, dir.path(), "bellwether.first").unwrap(), value.clone());
+            prop_assert_eq!(effective(&installation, dir.path(), "bellwether.second").unwrap(), "2");
+        }
+    }
+}

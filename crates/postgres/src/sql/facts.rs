@@ -1,0 +1,179 @@
+//! What a server says about itself and about those that follow it.
+
+use std::str::FromStr;
+
+use bellwether_core::wal::{Lsn, SystemIdentifier, Timeline};
+use tokio_postgres::Row;
+
+use super::{Session, SqlError};
+
+/// What a server says about itself, all at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerState {
+    /// Whether it follows another one.
+    pub in_recovery: bool,
+    /// Whose data it serves.
+    pub system_identifier: SystemIdentifier,
+    /// Its timeline: the one it writes, or receives, or last replayed.
+    pub timeline: Timeline,
+    /// How far it has written; on a primary.
+    pub written: Option<Lsn>,
+    /// How far it has received and flushed; on a standby that has received anything since it started.
+    pub received: Option<Lsn>,
+    /// How far it has replayed; on a standby.
+    pub replayed: Option<Lsn>,
+    /// How old the last replayed commit is; 0 when everything received is replayed; `None` on a primary, and on a
+    /// standby that has replayed no commit.
+    pub lag_seconds: Option<f64>,
+    /// Its connection to the primary; `None` when it has none.
+    pub receiver: Option<Receiver>,
+    /// When its postmaster started (RFC 3339).
+    pub started: String,
+    /// Its version, such as `17.6`.
+    pub version: String,
+}
+
+/// A standby's connection to its primary.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Receiver {
+    /// Whether WAL is coming. A receiver that connects, waits or restarts is not streaming.
+    pub streaming: bool,
+    /// What PostgreSQL calls what it does.
+    pub status: String,
+    /// Whom it is connected to, once it is.
+    pub host: Option<String>,
+    /// The slot it uses.
+    pub slot: Option<String>,
+    /// How long ago it heard anything, in seconds.
+    pub silent_seconds: Option<f64>,
+}
+
+/// A standby as its primary sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standby {
+    /// What it calls itself: its instance's name.
+    pub application_name: String,
+    /// Its address, unless it came through the socket.
+    pub address: Option<String>,
+    /// Whether it has caught up and is streaming.
+    pub streaming: bool,
+    /// How far it has flushed.
+    pub flushed: Option<Lsn>,
+    /// How far it has replayed.
+    pub replayed: Option<Lsn>,
+    /// Whether commits wait for it.
+    pub synchronous: bool,
+}
+
+const STATE: &str = "
+    with here as (
+        select pg_is_in_recovery() as recovery, pg_last_wal_receive_lsn() as received, pg_last_wal_replay_lsn() as replayed
+    ), position as (
+        select case when recovery then null else pg_current_wal_lsn() end as written from here
+    )
+    select recovery,
+           (select system_identifier::text from pg_control_system()) as system_identifier,
+           case when recovery then null else substr(pg_walfile_name(written), 1, 8) end as written_timeline,
+           coalesce(receiver.received_tli,
+                    greatest((select min_recovery_end_timeline from pg_control_recovery()),
+                             (select timeline_id from pg_control_checkpoint())))::bigint as followed_timeline,
+           written::text as written,
+           case when recovery then received::text end as received,
+           case when recovery then replayed::text end as replayed,
+           case when not recovery then null
+                when received = replayed then 0
+                else extract(epoch from clock_timestamp() - pg_last_xact_replay_timestamp())
+           end::float8 as lag_seconds,
+           receiver.status, receiver.sender_host, receiver.slot_name::text as slot,
+           extract(epoch from clock_timestamp() - receiver.last_msg_receipt_time)::float8 as silent_seconds,
+           to_char(pg_postmaster_start_time() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') as started,
+           split_part(current_setting('server_version'), ' ', 1) as version
+      from here cross join position left join pg_stat_wal_receiver as receiver on true";
+
+const STANDBYS: &str = "
+    select application_name, host(client_addr) as address, state = 'streaming' as streaming,
+           flush_lsn::text as flushed, replay_lsn::text as replayed, sync_state in ('sync', 'quorum') as synchronous
+      from pg_stat_replication
+     order by application_name, pid";
+
+impl Session {
+    /// What the server says about itself.
+    pub async fn state(&self) -> Result<ServerState, SqlError> {
+        const WHAT: &str = "ask for the server's state";
+        let row = self.within(WHAT, self.client.query_one(STATE, &[])).await?;
+        let row = Answer { what: WHAT, row: &row };
+        let in_recovery = row.get("recovery")?;
+        let timeline = if in_recovery {
+            let followed: i64 = row.get("followed_timeline")?;
+            u32::try_from(followed).ok()
+        } else {
+            u32::from_str_radix(row.get("written_timeline")?, 16).ok()
+        };
+        let status: Option<String> = row.get("status")?;
+        Ok(ServerState {
+            in_recovery,
+            system_identifier: row.required("system_identifier")?,
+            timeline: Timeline(timeline.filter(|timeline| *timeline > 0).ok_or_else(|| row.odd("timeline"))?),
+            written: row.parsed("written")?,
+            received: row.parsed("received")?,
+            replayed: row.parsed("replayed")?,
+            lag_seconds: row.get("lag_seconds")?,
+            receiver: match status {
+                None => None,
+                Some(status) => Some(Receiver {
+                    streaming: status == "streaming",
+                    status,
+                    host: row.get("sender_host")?,
+                    slot: row.get("slot")?,
+                    silent_seconds: row.get("silent_seconds")?,
+                }),
+            },
+            started: row.get("started")?,
+            version: row.get("version")?,
+        })
+    }
+
+    /// Those that stream from this server now.
+    pub async fn standbys(&self) -> Result<Vec<Standby>, SqlError> {
+        const WHAT: &str = "ask for the standbys";
+        let rows = self.within(WHAT, self.client.query(STANDBYS, &[])).await?;
+        let standby = |row: &Row| {
+            let row = Answer { what: WHAT, row };
+            Ok(Standby {
+                application_name: row.get("application_name")?,
+                address: row.get("address")?,
+                streaming: row.get("streaming")?,
+                flushed: row.parsed("flushed")?,
+                replayed: row.parsed("replayed")?,
+                synchronous: row.get("synchronous")?,
+            })
+        };
+        rows.iter().map(standby).collect()
+    }
+}
+
+/// A row of an answer; what is not as expected is an error, never a default.
+pub(super) struct Answer<'a> {
+    pub(super) what: &'static str,
+    pub(super) row: &'a Row,
+}
+
+impl<'a> Answer<'a> {
+    pub(super) fn get<T: tokio_postgres::types::FromSql<'a>>(&self, column: &str) -> Result<T, SqlError> {
+        let unexpected = |error| SqlError::Unexpected { what: self.what, problem: format!("{column}: {error}") };
+        self.row.try_get(column).map_err(unexpected)
+    }
+
+    pub(super) fn parsed<T: FromStr>(&self, column: &str) -> Result<Option<T>, SqlError> {
+        let text: Option<&str> = self.get(column)?;
+        text.map(|text| text.parse().map_err(|_| self.odd(column))).transpose()
+    }
+
+    fn required<T: FromStr>(&self, column: &str) -> Result<T, SqlError> {
+        self.parsed(column)?.ok_or_else(|| self.odd(column))
+    }
+
+    fn odd(&self, column: &str) -> SqlError {
+        SqlError::Unexpected { what: self.what, problem: format!("{column} is not what it should be") }
+    }
+}
