@@ -152,6 +152,10 @@ pub const TOPICS: [Topic; 9] = [
         names: &[
             "log_destination",
             "logging_collector",
+            // The agent parses these: another prefix, language or time zone would turn records into plain lines.
+            "log_line_prefix",
+            "lc_messages",
+            "log_timezone",
             "log_directory",
             "log_filename",
             "log_file_mode",
@@ -159,6 +163,10 @@ pub const TOPICS: [Topic; 9] = [
             "log_rotation_size",
             "log_truncate_on_rotation",
             "event_source",
+            // The agent reads each line back; these would change its language.
+            "lc_messages",
+            "log_line_prefix",
+            "log_timezone",
         ],
         prefixes: &["syslog_"],
     },
