@@ -1,1 +1,12 @@
-//! Placeholder.
+//! Bellwether on one machine without Kubernetes: the in-memory API over HTTPS, the operator, and a stand-in for kubelets and
+//! kube-proxy that runs each Pod as a local process on a loopback address of its own.
+
+pub mod directory;
+pub mod disruption;
+pub mod kubelet;
+pub mod mirror;
+pub mod network;
+pub mod proc;
+pub mod range;
+pub mod run_as;
+pub mod spawn;
