@@ -152,10 +152,6 @@ pub const TOPICS: [Topic; 9] = [
         names: &[
             "log_destination",
             "logging_collector",
-            // The agent parses these: another prefix, language or time zone would turn records into plain lines.
-            "log_line_prefix",
-            "lc_messages",
-            "log_timezone",
             "log_directory",
             "log_filename",
             "log_file_mode",
