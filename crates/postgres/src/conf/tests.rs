@@ -102,9 +102,10 @@ fn postgresql_reads_back_what_was_written() {
         install(dir.path(), &render(&installation, &ours, &BTreeMap::new()).unwrap()).unwrap();
         std::fs::write(dir.path().join("PG_VERSION"), format!("{}\n", installation.major)).unwrap();
         for (name, value) in ours::owned(&installation, &ours) {
-            // PostgreSQL shows these two in its own words.
+            // `-C` shows numbers in their base units, and the mode in decimal.
             let value = match name {
                 "wal_sender_timeout" | "wal_receiver_timeout" => "10000".to_owned(),
+                "unix_socket_permissions" => 0o700.to_string(),
                 "wal_retrieve_retry_interval" => "100".to_owned(),
                 "wal_receiver_status_interval" => "1".to_owned(),
                 "max_slot_wal_keep_size" => "1024".to_owned(),

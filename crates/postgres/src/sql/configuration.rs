@@ -46,6 +46,11 @@ impl Session {
         self.within("reload the configuration", self.client.query_one("select pg_reload_conf()", &[])).await.map(drop)
     }
 
+    /// Makes a standby a primary, on a timeline of its own. It does so soon after, not at once.
+    pub async fn promote(&self) -> Result<(), SqlError> {
+        self.within("promote", self.client.query_one("select pg_promote(false)", &[])).await.map(drop)
+    }
+
     /// Settings whose new value waits for a restart.
     pub async fn pending_restart(&self) -> Result<Vec<String>, SqlError> {
         const WHAT: &str = "ask which settings wait for a restart";
