@@ -173,14 +173,25 @@ fn setting(bad: &str, complaint: impl Into<String>) -> Rule {
     Rule::on("spec.parameters", format!("!self.exists(k, {bad})"), complaint).value(format!("self[{name}]")).key(name)
 }
 
-/// One line of `spec.pgHba`.
+/// One line of `spec.pgHba`. PostgreSQL would refuse the whole file for a line it can't read, and a line that runs on or
+/// includes another file could undo ours.
 pub fn pg_hba_line() -> Vec<Rule> {
-    vec![Rule::on(
-        "spec.pgHba[]",
-        "self.matches('^(local|host|hostssl|hostnossl|hostgssenc|hostnogssenc)[ \\\\t]+[^ \\\\t\\\\n\\\\r][^\\\\n\\\\r]*$')",
-        "is no line of pg_hba.conf: write one line that begins with local, host, hostssl, hostnossl, hostgssenc or \
-         hostnogssenc, such as hostssl all all 10.0.0.0/8 scram-sha-256",
-    )]
+    let rest = "([ \\t]+[^ \\t\\r\\n]+)";
+    let on = |rule: &str, complaint: &str| Rule::on("spec.pgHba[]", rule, complaint);
+    vec![
+        on(
+            &format!("self.matches('^(local{rest}{{3,}}|host(ssl|nossl|gssenc|nogssenc)?{rest}{{4,}})[ \\t]*$')"),
+            "is no line of pg_hba.conf: write one line with type (local, host, hostssl, hostnossl, hostgssenc or \
+             hostnogssenc), database, user, address (not for local) and method, such as hostssl all all 10.0.0.0/8 \
+             scram-sha-256",
+        ),
+        on(
+            r"!self.trim().endsWith('\\')",
+            "ends with a backslash, which would join the next line to it: remove the backslash",
+        ),
+        on("self.split('\"').size() % 2 == 1", "has a quotation mark that isn't closed: close it"),
+        on("!self.matches('(^|[ \\t,])@')", "reads names from a file: write the names themselves in place of @file"),
+    ]
 }
 
 /// `spec.backup.retention`.

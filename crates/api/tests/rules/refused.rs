@@ -121,6 +121,7 @@ fn a_setting_with_a_line_break() {
 }
 
 #[rstest]
+#[case::too_short("host all all trust", "\"host all all trust\"")]
 #[case::an_unknown_type("inside all all trust", "\"inside all all trust\"")]
 #[case::an_include("include /etc/passwd", "\"include /etc/passwd\"")]
 #[case::only_a_type("host", "\"host\"")]
@@ -129,6 +130,17 @@ fn a_setting_with_a_line_break() {
 fn a_bad_hba_line(#[case] line: &str, #[case] value: &str) {
     let messages = refusals(&manifest(&json!({ "pgHba": [line] })), None);
     assert_refused(&messages, ["spec.pgHba[]", value, "such as hostssl all all 10.0.0.0/8 scram-sha-256"]);
+}
+
+#[rstest]
+#[case::running_on("host all all all trust \\", "remove the backslash")]
+#[case::an_open_quote("host \"all all all trust", "close it")]
+#[case::a_file("host @databases all all trust", "write the names themselves")]
+fn an_hba_line_that_reaches_beyond_itself(#[case] line: &str, #[case] fix: &str) {
+    assert_refused(
+        &refusals(&manifest(&json!({ "pgHba": [line] })), None),
+        ["spec.pgHba[]", &format!("\"{line}\""), fix],
+    );
 }
 
 #[rstest]
