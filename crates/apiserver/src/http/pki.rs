@@ -254,7 +254,7 @@ mod tests {
     fn nobody_else_can_read_a_key() {
         let dir = tempfile::tempdir().unwrap();
         open(dir.path(), Timestamp::now());
-        for file in ["ca.pem", "server.pem"] {
+        for file in ["ca.pem", "server-127.0.0.1.pem"] {
             assert_eq!(fs::metadata(dir.path().join(file)).unwrap().permissions().mode() & 0o777, 0o600, "{file}");
         }
     }
