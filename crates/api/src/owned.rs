@@ -159,6 +159,10 @@ pub const TOPICS: [Topic; 9] = [
             "log_rotation_size",
             "log_truncate_on_rotation",
             "event_source",
+            // The agent reads each line back; these would change its language.
+            "lc_messages",
+            "log_line_prefix",
+            "log_timezone",
         ],
         prefixes: &["syslog_"],
     },
