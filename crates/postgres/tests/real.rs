@@ -133,7 +133,8 @@ async fn without_a_users_rule_a_password_is_needed_and_enough() {
 #[tokio::test]
 async fn the_log_is_whole_and_holds_no_password() {
     let mut primary = Server::initdb("orders-1", &Authority::new(), &password()).await;
-    primary.parameters = BTreeMap::from([("log_statement".into(), "all".into()), ("log_connections".into(), "on".into())]);
+    primary.parameters =
+        BTreeMap::from([("log_statement".into(), "all".into()), ("log_connections".into(), "on".into())]);
     primary.start().await;
     primary.session().await.ensure_login("app", &password()).await.unwrap();
 
@@ -166,7 +167,8 @@ async fn a_change_is_taken_over_waits_or_is_refused() {
     primary.start().await;
     let session = primary.session().await;
     let contexts = session.contexts(&["work_mem", "shared_buffers", "block_size", "no_such"]).await.unwrap();
-    let expected = [("work_mem", Context::Reload), ("shared_buffers", Context::Restart), ("block_size", Context::Internal)];
+    let expected =
+        [("work_mem", Context::Reload), ("shared_buffers", Context::Restart), ("block_size", Context::Internal)];
     assert_eq!(contexts, expected.into_iter().map(|(name, context)| (name.to_owned(), context)).collect());
 
     primary.parameters = BTreeMap::from([("work_mem".into(), "7MB".into()), ("max_connections".into(), "50".into())]);

@@ -34,6 +34,13 @@ fn settings(run_dir: &Path) -> ServerSettings {
     }
 }
 
+/// Every PostgreSQL here; there is always one, `make test` installs it.
+fn all_installed() -> Vec<Installation> {
+    let found = crate::installation::find_all();
+    assert!(!found.is_empty(), "no PostgreSQL is installed: nothing would be tested");
+    found
+}
+
 fn parameters(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
@@ -96,7 +103,7 @@ fn alter_system_is_refused_where_postgresql_can_and_undone_everywhere() {
 /// What PostgreSQL reads is what was written, on every PostgreSQL that is installed here.
 #[test]
 fn postgresql_reads_back_what_was_written() {
-    for installation in crate::installation::find_all() {
+    for installation in all_installed() {
         let dir = tempfile::tempdir().unwrap();
         let ours = settings(dir.path());
         install(dir.path(), &render(&installation, &ours, &BTreeMap::new()).unwrap()).unwrap();
@@ -121,7 +128,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn any_value_of_one_line_survives(value in "([^\\x00\\n\\r]|['\\\\\"#=$]){0,40}") {
-        for installation in crate::installation::find_all() {
+        for installation in all_installed() {
             let dir = tempfile::tempdir().unwrap();
             let parameters = parameters(&[("bellwether.first", &value), ("bellwether.second", "2")]);
             let ours = settings(dir.path());

@@ -248,10 +248,20 @@ fn options(deadline: Duration, settings: &[(&str, &str)]) -> String {
 fn not_connected(to: String, error: &tokio_postgres::Error) -> SqlError {
     let message = describe(error);
     match error.code() {
-        None => SqlError::Unreachable { to, message },
         Some(code) if *code == SqlState::CANNOT_CONNECT_NOW => SqlError::NotReady { to, message },
-        Some(_) => SqlError::Refused { to, message },
+        None if error.is_closed() || is_io(error) => SqlError::Unreachable { to, message },
+        // Without a code: it asks for a password, and we have none.
+        Some(_) | None => SqlError::Refused { to, message },
     }
+}
+
+/// Whether the network or the handshake is to blame.
+fn is_io(error: &tokio_postgres::Error) -> bool {
+    causes(error).any(|cause| cause.is::<std::io::Error>())
+}
+
+fn causes(error: &tokio_postgres::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(error.source(), |&cause| cause.source())
 }
 
 /// What an error says with all its causes; the crate's own text leaves out what the server said.
@@ -260,10 +270,8 @@ fn describe(error: &tokio_postgres::Error) -> String {
         return format!("{} ({})", db.message(), db.code().code());
     }
     let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(&format!(": {inner}"));
-        cause = inner.source();
+    for cause in causes(error) {
+        text.push_str(&format!(": {cause}"));
     }
     text
 }
