@@ -4,6 +4,7 @@
 mod access;
 mod apply;
 mod apply_lists;
+mod bellwether;
 mod builtin;
 mod crds;
 mod create;
@@ -42,6 +43,7 @@ fn main() {
         tables::cases(),
         access::cases(),
         builtin::cases(),
+        bellwether::cases(),
     ]
     .concat();
     let selection = runner::Selection::from_args(std::env::args().skip(1));

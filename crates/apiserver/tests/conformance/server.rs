@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bellwether_apiserver::http::{Running, Server, ServerConfig};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -29,6 +30,8 @@ pub struct Access {
 pub struct TestServer {
     access: Arc<Access>,
     description: String,
+    /// Ours, while it runs.
+    running: Option<Running>,
 }
 
 /// Why a case can't run on a server.
@@ -49,13 +52,27 @@ impl fmt::Display for Missing {
 
 impl TestServer {
     pub async fn start() -> Self {
-        let path = std::env::var(KUBECONFIG).expect("ours is not there yet");
-        let kubeconfig = Kubeconfig::read_from(&path).unwrap_or_else(|error| panic!("{KUBECONFIG}={path}: {error}"));
+        match std::env::var(KUBECONFIG) {
+            Ok(path) => Self::connect_to(&path).await,
+            Err(_) => Self::start_ours().await,
+        }
+    }
+
+    async fn connect_to(path: &str) -> Self {
+        let kubeconfig = Kubeconfig::read_from(path).unwrap_or_else(|error| panic!("{KUBECONFIG}={path}: {error}"));
         let controllers = std::env::var(CONTROLLERS).is_ok_and(|value| value == "1");
         let access = connect(kubeconfig, true, controllers).await;
         let version = access.client.apiserver_version().await.unwrap_or_else(|error| panic!("{path}: {error}"));
         let description = format!("{} ({})", access.config.cluster_url, version.git_version);
-        Self { access: Arc::new(access), description }
+        Self { access: Arc::new(access), description, running: None }
+    }
+
+    async fn start_ours() -> Self {
+        let running = Server::start(ServerConfig::in_memory()).await.unwrap_or_else(|error| panic!("our server: {error}"));
+        let kubeconfig = running.admin_kubeconfig().unwrap_or_else(|error| panic!("our server's kubeconfig: {error}"));
+        let kubeconfig = Kubeconfig::from_yaml(&kubeconfig).expect("our server writes kubeconfigs that can be read");
+        let access = connect(kubeconfig, false, true).await;
+        Self { access: Arc::new(access), description: "our in-memory server".to_owned(), running: Some(running) }
     }
 
     pub fn access(&self) -> Arc<Access> {
@@ -75,7 +92,13 @@ impl TestServer {
         }
     }
 
-    pub async fn stop(self) {}
+    pub async fn stop(self) {
+        let Self { access, running, .. } = self;
+        drop(access);
+        if let Some(running) = running {
+            running.shutdown().await;
+        }
+    }
 }
 
 async fn connect(kubeconfig: Kubeconfig, remote: bool, controllers: bool) -> Access {
