@@ -75,6 +75,9 @@ pub const POSTGRES_PORT: u16 = 5432;
 /// The agent's HTTPS port, on the pod's address: probes for everybody, the rest by client certificate.
 pub const AGENT_PORT: u16 = 8008;
 
+/// How long a pod is given to stop: `terminationGracePeriodSeconds`, by which the agent measures how hard it stops PostgreSQL.
+pub const GRACE_PERIOD_SECONDS: u64 = 120;
+
 /// Probes, on [`AGENT_PORT`]. 200 is yes, 503 is no; the body says why in one line.
 pub mod probe {
     /// The instance has been bootstrapped or joined, and PostgreSQL has started once.

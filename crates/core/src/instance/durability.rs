@@ -5,10 +5,11 @@
 //! primary), and never waits for standbys that have not joined yet (bootstrap would hang on its first commit).
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use bellwether_api::v1::DurabilityMode;
 use serde::{Deserialize, Serialize};
+
+use crate::contract::InstanceConfig;
 
 /// Commits wait for any `needed` of `voters`. Nobody to wait for is `None` of this type, not zero of nobody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +31,15 @@ pub struct Voters<'a> {
     pub streaming: &'a BTreeSet<String>,
     /// What is in force.
     pub in_force: Option<&'a Quorum>,
+}
+
+/// The durability in force. The operator says; where an older one doesn't, the number of instances does.
+pub fn mode(config: &InstanceConfig) -> DurabilityMode {
+    config.durability.unwrap_or(match config.instances.len() {
+        0 | 1 => DurabilityMode::Async,
+        2 => DurabilityMode::Preferred,
+        _ => DurabilityMode::Quorum,
+    })
 }
 
 /// Whom commits wait for.
@@ -55,17 +65,6 @@ fn majority_less_primary(others: usize) -> usize {
     others.div_ceil(2)
 }
 
-impl fmt::Display for Quorum {
-    /// As PostgreSQL reads it. Names are quoted, because `-` would otherwise end them.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ANY {} (", self.needed)?;
-        for (index, voter) in self.voters.iter().enumerate() {
-            write!(f, "{}\"{}\"", if index == 0 { "" } else { ", " }, voter.replace('"', "\"\""))?;
-        }
-        f.write_str(")")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,9 +72,12 @@ mod tests {
     fn names(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
-    fn decide(mode: DurabilityMode, others: &[&str], streaming: &[&str], in_force: Option<&Quorum>) -> Option<String> {
+    fn any(needed: usize, voters: &[&str]) -> Option<Quorum> {
+        Some(Quorum { needed, voters: names(voters) })
+    }
+    fn decide(mode: DurabilityMode, others: &[&str], streaming: &[&str], in_force: Option<&Quorum>) -> Option<Quorum> {
         let (others, streaming) = (names(others), names(streaming));
-        quorum(Voters { mode, others: &others, streaming: &streaming, in_force }).map(|quorum| quorum.to_string())
+        quorum(Voters { mode, others: &others, streaming: &streaming, in_force })
     }
 
     #[test]
@@ -85,8 +87,8 @@ mod tests {
 
     #[test]
     fn a_quorum_is_required_from_the_first_moment_it_can_be_met() {
-        let wanted = Some(r#"ANY 1 ("o-2", "o-3")"#.to_owned());
-        assert_eq!(decide(DurabilityMode::Quorum, &["o-2", "o-3"], &["o-3"], None), wanted);
+        let decided = decide(DurabilityMode::Quorum, &["o-2", "o-3"], &["o-3"], None);
+        assert_eq!(decided, any(1, &["o-2", "o-3"]));
     }
 
     #[test]
@@ -108,7 +110,7 @@ mod tests {
     fn preferred_follows_who_streams() {
         let before = Quorum { needed: 1, voters: names(&["o-2", "o-3"]) };
         let mode = DurabilityMode::Preferred;
-        assert_eq!(decide(mode, &["o-2", "o-3"], &["o-2"], Some(&before)).as_deref(), Some(r#"ANY 1 ("o-2")"#));
+        assert_eq!(decide(mode, &["o-2", "o-3"], &["o-2"], Some(&before)), any(1, &["o-2"]));
         assert_eq!(decide(mode, &["o-2", "o-3"], &[], Some(&before)), None);
     }
 

@@ -1,0 +1,97 @@
+//! Fills an empty volume: with a new database, or with a copy of the leader's.
+//!
+//! Never: without a marker on the volume ([`Volume::begin`](crate::volume::Volume::begin)), or with another database than the Lease names.
+
+use bellwether_api::v1::{InstanceRole, InstanceState};
+use bellwether_core::contract::{Leader, SUPERUSER};
+use bellwether_core::instance::start::{LeaseView, VolumeState};
+use bellwether_postgres::basebackup::{BaseBackup, Progress};
+use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
+use bellwether_postgres::initdb::{NewCluster, PasswordFile};
+use bellwether_postgres::sql::{POSTGRES_DATABASE, Remote, Session, TlsClient};
+
+use crate::instance::{Instance, SQL_DEADLINE, Turn};
+use crate::trouble::Trouble;
+use crate::volume::Work;
+
+impl Instance {
+    /// Runs `initdb`. The database is announced, and led, in the next turn.
+    pub(crate) async fn initialise(&mut self, state: &VolumeState) -> Result<Turn, Trouble> {
+        self.board.report(|report| {
+            report.state = InstanceState::Bootstrapping;
+            report.message = Some("initdb".into());
+        });
+        let _pause = self.children.pause();
+        self.volume.begin(Work::Initdb, state)?;
+        let password = PasswordFile::create(&self.environment.run_dir, &self.inputs.superuser)?;
+        let (scratch, wal) = (self.volume.scratch(), self.volume.wal());
+        let cluster = NewCluster {
+            spec: &self.inputs.config.initdb,
+            data_dir: &scratch,
+            wal_dir: wal.as_deref(),
+            superuser: SUPERUSER,
+        };
+        Self::keep_turning(&self.board, cluster.run(&self.installation, &password)).await?;
+        let system = self.volume.finish(Work::Initdb, &self.installation, None).await?;
+        tracing::info!(%system, "initialised a new database");
+        Ok(Turn::Again)
+    }
+
+    /// Copies the leader's database.
+    pub(crate) async fn join(
+        &mut self,
+        from: &Leader,
+        lease: &LeaseView,
+        state: &VolumeState,
+    ) -> Result<Turn, Trouble> {
+        self.board.report(|report| {
+            // What the last attempt failed with stays until this one gets further: a report for each would be two writes.
+            if report.state != InstanceState::Joining {
+                report.message = Some(format!("copying from {}", from.instance));
+            }
+            report.state = InstanceState::Joining;
+            report.role = Some(InstanceRole::Standby);
+            report.term = lease.term.map(|term| term.0);
+        });
+        let upstream = self.places.upstream(&self.environment, from)?;
+        self.check_leader(from, lease, &upstream.conninfo).await?;
+        let _pause = self.children.pause();
+        self.volume.begin(Work::Clone, state)?;
+        let (scratch, wal) = (self.volume.scratch(), self.volume.wal());
+        let backup = BaseBackup {
+            source: &upstream.conninfo,
+            slot: &upstream.slot,
+            data_dir: &scratch,
+            wal_dir: wal.as_deref(),
+        };
+        let board = self.board.clone();
+        let progress = |progress: Progress| {
+            // In tens, because each change is a write to the API.
+            let message = format!("copied {} % from {}", progress.percent() / 10 * 10, from.instance);
+            board.report(|report| report.message = Some(message));
+        };
+        Self::keep_turning(&self.board, backup.run(&self.installation, progress)).await?;
+        self.volume.finish(Work::Clone, &self.installation, lease.system).await?;
+        tracing::info!(from = from.instance, "copied the database");
+        Ok(Turn::Again)
+    }
+
+    /// The leader must serve the cluster's database before anything is copied: hours would be lost otherwise.
+    async fn check_leader(&self, leader: &Leader, lease: &LeaseView, upstream: &ConnInfo) -> Result<(), Trouble> {
+        let Some(expected) = lease.system else { return Ok(()) };
+        let tls = TlsClient::with_certificate(&ClientTls::in_dir(&self.places.replication_tls))?;
+        let remote = Remote {
+            host: &upstream.host,
+            address: upstream.address,
+            port: upstream.port,
+            user: &upstream.user,
+            password: None,
+            database: POSTGRES_DATABASE,
+        };
+        let found = Session::tls(&remote, tls, SQL_DEADLINE).await?.state().await?.system_identifier;
+        if found == expected {
+            return Ok(());
+        }
+        Err(Trouble::WrongLeader { leader: leader.instance.clone(), found, expected })
+    }
+}

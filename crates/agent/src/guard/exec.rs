@@ -1,0 +1,32 @@
+//! The step between guard and PostgreSQL: asks the kernel to kill this process when its parent dies, then becomes the
+//! program. `fork` and `exec` can't be told apart safely in one process that has threads; a process of its own can.
+//!
+//! Never: a program that runs without that promise. The guard may die between `fork` and the request, so it is checked after.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use nix::sys::signal::Signal;
+
+/// The hidden role's name: `bellwether guard-exec <pid of the guard> <program> <arguments…>`.
+pub const ROLE: &str = "guard-exec";
+
+/// Becomes the program given in `args`, after the pid of the guard.
+pub fn main(args: &[String]) -> ExitCode {
+    let why = match args {
+        [guard, program, arguments @ ..] => match promise_to_die_with(guard) {
+            Ok(()) => Command::new(program).args(arguments).exec().to_string(),
+            Err(why) => why,
+        },
+        _ => "a guard and a program are needed".to_owned(),
+    };
+    let _ = writeln!(std::io::stderr(), "bellwether guard-exec: {why}");
+    ExitCode::from(127)
+}
+
+fn promise_to_die_with(guard: &str) -> Result<(), String> {
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(|errno| format!("parent-death signal: {errno}"))?;
+    let parent = nix::unistd::getppid();
+    if parent.to_string() == guard { Ok(()) } else { Err(format!("the guard {guard} is gone; parent is {parent}")) }
+}

@@ -1,0 +1,154 @@
+//! The guard: a tiny process between agent and PostgreSQL, so that PostgreSQL never outlives its agent.
+//!
+//! ```text
+//! agent ──spawns──► guard ──spawns──► guard-exec ══becomes══► postgres ──► backends
+//!   │  stdin: orders ─►│ │                                                    │
+//!   │◄─ stdout: news ──┘ └◄── every orphan comes back here (child subreaper) ◄┘
+//! ```
+//!
+//! - The agent dies, however: its end of the pipe closes, the guard kills every process of PostgreSQL and reaps them all.
+//! - The guard dies: the kernel kills the postmaster (parent-death signal, see [`exec`]), and the agent, a child subreaper
+//!   too, kills what is left before it starts anything.
+//! - The postmaster dies: the guard kills the backends that it left, reaps them, and only then says so.
+//!
+//! Never: a guard that exits while a process of PostgreSQL lives. No async, no allocation to speak of: it must work when
+//! memory is short, which is when it is needed.
+
+pub mod exec;
+pub mod orders;
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::Pid;
+
+use crate::process::tree;
+use orders::{End, News, Order};
+
+/// The hidden role's name: `bellwether guard <program> <arguments…>`.
+pub const ROLE: &str = "guard";
+
+/// The postmaster while it has not been reaped. Signals are sent, and it is reaped, under the lock: so a signal can't go to
+/// another process that got its number.
+static POSTMASTER: Mutex<Option<Pid>> = Mutex::new(None);
+
+fn postmaster() -> MutexGuard<'static, Option<Pid>> {
+    POSTMASTER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs the program given in `args` under guard, until neither it nor any descendant of it is left.
+pub fn main(args: &[String]) -> ExitCode {
+    match run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "bellwether guard: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> std::io::Result<()> {
+    nix::sys::prctl::set_child_subreaper(true)?;
+    // Spawned from the main thread, which lives as long as the process: the parent-death signal goes by thread.
+    let child = Command::new(std::env::current_exe()?)
+        .arg(exec::ROLE)
+        .arg(std::process::id().to_string())
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr().as_fd().try_clone_to_owned()?)
+        .spawn()?;
+    let pid = child.id() as i32;
+    *postmaster() = Some(Pid::from_raw(pid));
+    tell(News::Started(pid));
+    std::thread::Builder::new().name("orders".into()).stack_size(64 * 1024).spawn(follow_orders)?;
+    let end = reap_until_alone(Pid::from_raw(pid))?;
+    tell(News::Ended(end));
+    Ok(())
+}
+
+/// Reaps until there is no child left. Without a child a subreaper has no descendant: each orphan would be its child.
+fn reap_until_alone(first: Pid) -> std::io::Result<End> {
+    let mut end = None;
+    loop {
+        match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
+            Err(Errno::ECHILD) => return Ok(end.unwrap_or(End::Unknown)),
+            Err(Errno::EINTR) => continue,
+            Err(errno) => return Err(errno.into()),
+            Ok(_) => end = reap_the_dead(first)?.or(end),
+        }
+        if end.is_some() {
+            // What the postmaster left behind may be acknowledging commits this very moment. Each of them comes back here
+            // when it dies, so whatever was forked while we walked is met by the next walk.
+            tree::kill_descendants(std::process::id() as i32, &BTreeSet::new());
+        }
+    }
+}
+
+/// Reaps all who are dead by now; how the postmaster ended, if it is among them.
+fn reap_the_dead(first: Pid) -> std::io::Result<Option<End>> {
+    let mut end = None;
+    loop {
+        let mut postmaster = postmaster();
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return Ok(end),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+            Ok(status) if status.pid() == Some(first) => {
+                *postmaster = None;
+                end = Some(End::of(status));
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Does what the agent says, until the agent is gone; then, or when told so, kills everything.
+fn follow_orders() {
+    let mut byte = [0];
+    let mut orders = std::io::stdin().lock();
+    loop {
+        let order = match orders.read(&mut byte) {
+            Ok(0) => Order::Kill,
+            Ok(_) => match Order::from_byte(byte[0]) {
+                Some(order) => order,
+                None => continue,
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(_) => Order::Kill,
+        };
+        match order.signal() {
+            Some(signal) => send(signal),
+            None => return kill_everything(),
+        }
+    }
+}
+
+fn send(signal: Signal) {
+    if let Some(pid) = *postmaster() {
+        let _ = kill(pid, signal);
+    }
+}
+
+/// The postmaster is stopped first, so that it can't start new backends while the old are being killed, and killed with
+/// them. Repeated until a walk finds nobody: an archive command may have been forking. The main thread reaps, and ends the
+/// process when nobody is left.
+fn kill_everything() {
+    send(Signal::SIGSTOP);
+    let me = std::process::id() as i32;
+    while tree::kill_descendants(me, &BTreeSet::new()) > 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// An agent that no longer listens is noticed by its orders' end, not here.
+fn tell(news: News) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{news}").and_then(|()| out.flush());
+}

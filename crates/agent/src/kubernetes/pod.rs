@@ -1,0 +1,78 @@
+//! The agent's report on its own Pod: an annotation and a label, applied on change only.
+//!
+//! Never: writes when nothing changed, or onto another pod that got the same name (the apply carries the UID).
+
+use std::time::Duration;
+
+use bellwether_api::labels;
+use bellwether_api::v1::InstanceRole;
+use bellwether_core::contract::Report;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::{ApiError, call};
+use crate::backoff::Backoff;
+use crate::environment::Environment;
+
+/// Between two writes at least this: a burst of changes (start-up) becomes one.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Writes each report that differs from the last written one, for ever.
+pub async fn publish(client: kube::Client, environment: Environment, mut reports: watch::Receiver<Report>) {
+    let api: Api<Pod> = Api::namespaced(client, &environment.namespace);
+    let mut written: Option<Report> = None;
+    let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
+    loop {
+        let report = reports.borrow_and_update().clone();
+        if written.as_ref() == Some(&report) {
+            if reports.changed().await.is_err() {
+                return;
+            }
+            continue;
+        }
+        match write(&api, &environment, &report).await {
+            Ok(()) => {
+                tracing::info!(state = ?report.state, message = report.message, "reported");
+                written = Some(report);
+                backoff.reset();
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the report can't be written");
+                tokio::time::sleep(backoff.next()).await;
+            }
+        }
+    }
+}
+
+/// Writes one report.
+pub async fn write(api: &Api<Pod>, environment: &Environment, report: &Report) -> Result<(), ApiError> {
+    let params = PatchParams::apply(labels::AGENT_MANAGER).force();
+    let patch = Patch::Apply(applied(environment, report));
+    call("write the report", api.patch(&environment.instance, &params, &patch)).await.map(|_| ())
+}
+
+fn applied(environment: &Environment, report: &Report) -> Value {
+    let text = serde_json::to_value(report).map(|value| value.to_string()).unwrap_or_default();
+    let mut labels = serde_json::Map::new();
+    if let Some(role) = report.role {
+        let role = match role {
+            InstanceRole::Primary => "primary",
+            InstanceRole::Standby => "standby",
+        };
+        labels.insert(labels::ROLE.to_owned(), role.into());
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": environment.instance,
+            "namespace": environment.namespace,
+            "uid": environment.pod_uid,
+            "labels": labels,
+            "annotations": { labels::REPORT: text },
+        },
+    })
+}

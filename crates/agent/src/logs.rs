@@ -1,0 +1,98 @@
+//! PostgreSQL's log: onto standard output as JSON lines, and the last complaints kept, because they are the best answer to
+//! "why is it down" and "why doesn't it stream".
+
+use std::io::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bellwether_postgres::log::{self, Level, Record};
+use tokio::io::AsyncRead;
+
+/// The background process that fetches WAL on a standby, as the log calls it.
+const WAL_RECEIVER: &str = "walreceiver";
+
+/// What PostgreSQL last complained about.
+#[derive(Clone, Debug, Default)]
+pub struct Complaints {
+    last: Arc<Mutex<Last>>,
+}
+
+#[derive(Debug, Default)]
+struct Last {
+    fatal: Option<String>,
+    streaming: Option<String>,
+}
+
+impl Complaints {
+    /// Forgets everything: PostgreSQL starts.
+    pub fn forget(&self) {
+        *self.last() = Last::default();
+    }
+    /// Why it ended or didn't start.
+    pub fn fatal(&self) -> Option<String> {
+        self.last().fatal.clone()
+    }
+    /// Why it doesn't stream.
+    pub fn streaming(&self) -> Option<String> {
+        self.last().streaming.clone()
+    }
+
+    fn note(&self, record: &Record) {
+        if record.level < Level::Error {
+            return;
+        }
+        let mut last = self.last();
+        match record.backend.as_deref() {
+            Some(WAL_RECEIVER) => last.streaming = Some(record.message.clone()),
+            // A client's mistakes are the client's; what concerns the server comes from its own processes.
+            Some("client backend") => {}
+            _ if record.level >= Level::Fatal => last.fatal = Some(record.message.clone()),
+            _ => {}
+        }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forwards the log until it ends.
+pub async fn forward(stderr: impl AsyncRead + Unpin, complaints: Complaints) {
+    let forwarded = log::pump(stderr, |record| {
+        complaints.note(&record);
+        print(&record);
+    });
+    if let Err(error) = forwarded.await {
+        tracing::warn!(%error, "PostgreSQL's log can't be read");
+    }
+}
+
+/// One line. Nobody can be told when standard output is gone.
+fn print(record: &Record) {
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(record) else { return };
+    let mut line = serde_json::Map::from_iter([("logger".to_owned(), "postgres".into())]);
+    line.extend(fields);
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{}", serde_json::Value::Object(line));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(level: Level, backend: &str, message: &str) -> Record {
+        Record { level, backend: Some(backend.into()), message: message.into(), ..Record::default() }
+    }
+
+    #[test]
+    fn the_last_complaint_of_the_right_process_is_kept() {
+        let complaints = Complaints::default();
+        complaints.note(&record(Level::Fatal, WAL_RECEIVER, "could not connect"));
+        complaints.note(&record(Level::Fatal, "postmaster", "could not bind"));
+        complaints.note(&record(Level::Fatal, "client backend", "password authentication failed"));
+        complaints.note(&record(Level::Log, "postmaster", "ready"));
+        assert_eq!(complaints.streaming().as_deref(), Some("could not connect"));
+        assert_eq!(complaints.fatal().as_deref(), Some("could not bind"));
+        complaints.forget();
+        assert_eq!(complaints.fatal(), None);
+    }
+}

@@ -1,0 +1,4 @@
+//! Processes: who descends from whom, and who reaps whom.
+
+pub mod reaper;
+pub mod tree;

@@ -1,0 +1,154 @@
+//! Writes PostgreSQL's configuration for this instance, in the role that it is about to have or has.
+//!
+//! Never: a standby's configuration without its upstream, or a primary's with another synchronous replication than the
+//! volume remembers.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use bellwether_core::contract::{Leader, POSTGRES_PORT, REPLICATION_USER};
+use bellwether_core::instance::durability::Quorum;
+use bellwether_postgres::conf::{self, ConfError, ServerSettings, ServerTls, Upstream};
+use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
+use bellwether_postgres::socket::{SocketDir, SocketDirError};
+use bellwether_postgres::{Installation, SlotName, file, hba};
+
+use crate::environment::Environment;
+use crate::inputs::Inputs;
+use crate::synchronous;
+
+/// The role that the configuration is for.
+#[derive(Clone, Copy, Debug)]
+pub enum RunAs<'a> {
+    /// With this synchronous replication.
+    Primary(Option<&'a Quorum>),
+    /// Of this leader.
+    Standby(&'a Leader),
+}
+
+/// Why the configuration can't be written.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// `postgresql.conf`.
+    #[error(transparent)]
+    Conf(#[from] ConfError),
+    /// `pg_hba.conf`.
+    #[error(transparent)]
+    Hba(#[from] hba::BadLine),
+    /// The socket's directory.
+    #[error(transparent)]
+    Socket(#[from] SocketDirError),
+    /// The slot's name.
+    #[error(transparent)]
+    Slot(#[from] bellwether_postgres::slot::NoSlotName),
+    /// The leader's address.
+    #[error("the Lease gives {address:?} as the leader's address, which is none")]
+    Address {
+        /// What the Lease gives.
+        address: String,
+    },
+    /// A file.
+    #[error("{}: {cause}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What came back.
+        cause: std::io::Error,
+    },
+}
+
+/// Where generated files are, and the socket.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The socket's directory.
+    pub socket: SocketDir,
+    /// The server certificate, staged.
+    pub server_tls: PathBuf,
+    /// The replication certificate, staged.
+    pub replication_tls: PathBuf,
+}
+
+impl Places {
+    /// Below the run directory.
+    pub fn prepare(environment: &Environment) -> Result<Self, SettingsError> {
+        let run = &environment.run_dir;
+        Ok(Self {
+            socket: SocketDir::ensure(&run.join("socket"), POSTGRES_PORT)?,
+            server_tls: run.join("server-tls"),
+            replication_tls: run.join("replication-tls"),
+        })
+    }
+
+    /// Stages the certificates. Answers whether any is new.
+    pub fn stage(&self, inputs: &Inputs) -> Result<bool, SettingsError> {
+        let stage = |pem: &crate::inputs::Pem, dir: &Path| {
+            pem.stage(dir).map_err(|cause| SettingsError::Io { path: dir.to_owned(), cause })
+        };
+        let server = stage(&inputs.server_tls, &self.server_tls)?;
+        let replication = stage(&inputs.replication_tls, &self.replication_tls)?;
+        Ok(server.changed() || replication.changed())
+    }
+
+    /// How this instance reaches `leader`.
+    pub fn upstream(&self, environment: &Environment, leader: &Leader) -> Result<Upstream, SettingsError> {
+        let address: IpAddr =
+            leader.address.parse().map_err(|_| SettingsError::Address { address: leader.address.clone() })?;
+        Ok(Upstream {
+            conninfo: ConnInfo {
+                host: environment.names.host(&leader.instance, &environment.namespace),
+                address,
+                port: POSTGRES_PORT,
+                user: REPLICATION_USER.to_owned(),
+                application_name: environment.instance.clone(),
+                tls: ClientTls::in_dir(&self.replication_tls),
+            },
+            slot: SlotName::of_instance(&environment.instance)?,
+        })
+    }
+}
+
+/// Writes the files. Answers whether any is new, that is whether a running server must read them again.
+pub fn write(
+    environment: &Environment,
+    installation: &Installation,
+    inputs: &Inputs,
+    places: &Places,
+    pgdata: &Path,
+    run_as: RunAs<'_>,
+) -> Result<bool, SettingsError> {
+    let (upstream, quorum) = match run_as {
+        RunAs::Primary(quorum) => (None, quorum),
+        RunAs::Standby(leader) => (Some(places.upstream(environment, leader)?), None),
+    };
+    let settings = ServerSettings {
+        instance: environment.instance.clone(),
+        listen: vec![environment.address],
+        port: POSTGRES_PORT,
+        socket_dir: places.socket.clone(),
+        tls: Some(ServerTls::in_dir(&places.server_tls)),
+        upstream,
+        synchronous: synchronous::setting(quorum),
+        slot_wal_limit_mib: slot_wal_limit_mib(environment),
+    };
+    let text = conf::render(installation, &settings, &inputs.config.parameters)?;
+    let installed = conf::install(pgdata, &text)?;
+    if !installed.discarded.is_empty() {
+        tracing::warn!(parameters = ?installed.discarded, "ALTER SYSTEM was undone; use spec.parameters");
+    }
+    let mut changed = installed.written.changed();
+    for (name, text) in [(hba::NAME, hba::render(&inputs.config.pg_hba)?), (hba::IDENT_NAME, hba::IDENT.to_owned())] {
+        let path = pgdata.join(name);
+        let written = file::replace(&path, text.as_bytes()).map_err(|cause| SettingsError::Io { path, cause })?;
+        changed |= written.changed();
+    }
+    Ok(changed)
+}
+
+/// An instance that is gone may hold back WAL up to half of the volume: after that it has to be copied anew, which is better
+/// than a primary that stops because its disk is full.
+fn slot_wal_limit_mib(environment: &Environment) -> Option<u64> {
+    let volume = environment.wal_dir.as_ref().unwrap_or(&environment.data_dir);
+    let found = nix::sys::statvfs::statvfs(volume).ok()?;
+    let size = found.blocks() as u64 * found.fragment_size() as u64;
+    Some((size / 2 / 1024 / 1024).clamp(64, i32::MAX as u64))
+}

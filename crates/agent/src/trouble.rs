@@ -1,0 +1,78 @@
+//! Why the instance isn't further: every layer's errors, as the agent's loop meets them. What they say ends up in the
+//! report, in front of a user.
+
+use bellwether_core::wal::SystemIdentifier;
+use bellwether_postgres::basebackup::BaseBackupError;
+use bellwether_postgres::initdb::InitdbError;
+use bellwether_postgres::sql::{SqlError, TlsError};
+
+use crate::guard::orders::End;
+use crate::kubernetes::ApiError;
+use crate::settings::SettingsError;
+use crate::volume::VolumeError;
+
+/// Something went wrong; the loop waits a little and looks again.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// The volume.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// The configuration.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// `initdb`.
+    #[error(transparent)]
+    Initdb(#[from] InitdbError),
+    /// The base backup.
+    #[error(transparent)]
+    BaseBackup(#[from] BaseBackupError),
+    /// SQL.
+    #[error(transparent)]
+    Sql(#[from] SqlError),
+    /// Certificates for SQL.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The Kubernetes API.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// The leader serves another database than the Lease says.
+    #[error("{leader} serves database {found}, but the cluster's is {expected}: nothing is copied")]
+    WrongLeader {
+        /// Who.
+        leader: String,
+        /// What it serves.
+        found: SystemIdentifier,
+        /// What it should.
+        expected: SystemIdentifier,
+    },
+    /// A statement of the user's failed.
+    #[error("spec.bootstrap.initdb.postInitSql[{index}] failed, and nothing of it was kept: {cause}")]
+    PostInitSql {
+        /// Which.
+        index: usize,
+        /// Why.
+        cause: SqlError,
+    },
+    /// It was a standby, and becomes a primary.
+    #[error("being promoted")]
+    BeingPromoted,
+    /// SQL is answered, but not as a primary should.
+    #[error("{0}")]
+    NotWritable(String),
+    /// PostgreSQL ended by itself.
+    #[error("{end}{}", complaint.as_ref().map(|text| format!(": {text}")).unwrap_or_default())]
+    Ended {
+        /// How.
+        end: End,
+        /// What it last complained about.
+        complaint: Option<String>,
+    },
+    /// A process or file.
+    #[error("{what}: {cause}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// What came back.
+        cause: std::io::Error,
+    },
+}

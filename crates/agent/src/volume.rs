@@ -1,0 +1,259 @@
+//! What is on the data volume, and how a database gets there as a whole or not at all.
+//!
+//! ```text
+//! <data>/pgdata              the database; there only when complete (it is renamed into place)
+//! <data>/pgdata.scratch      an initdb or base backup under way
+//! <data>/initdb.unfinished   from before the initdb until the Lease names its database
+//! <data>/clone.unfinished    from before the base backup until it is in place
+//! <wal>/pg_wal               the write-ahead log, where it has a volume of its own
+//! ```
+//!
+//! Never: deletes anything without a marker that says it is this instance's own unfinished work. A marker is durable before
+//! the first file that it speaks for exists.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use bellwether_core::instance::start::VolumeState;
+use bellwether_core::wal::SystemIdentifier;
+use bellwether_postgres::control::{self, ControlError};
+use bellwether_postgres::{Installation, file};
+
+/// What file systems put at the root of a volume, and what is ours there beside the database.
+const NOT_DATA: [&str; 2] = ["lost+found", crate::synchronous::FILE];
+
+/// The volumes of one instance.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    data: PathBuf,
+    wal: Option<PathBuf>,
+    instance: String,
+}
+
+/// Work that fills a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// `initdb`.
+    Initdb,
+    /// A base backup.
+    Clone,
+}
+
+impl Work {
+    fn marker(self) -> &'static str {
+        match self {
+            Self::Initdb => "initdb.unfinished",
+            Self::Clone => "clone.unfinished",
+        }
+    }
+}
+
+/// Why a volume can't be worked on.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// The file system said no.
+    #[error("{what} {}: {cause}", path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What came back.
+        cause: io::Error,
+    },
+    /// The copy is of another database than was asked for.
+    #[error("the copy is of database {found}, but the cluster's is {expected}; it is thrown away")]
+    WrongDatabase {
+        /// What was copied.
+        found: SystemIdentifier,
+        /// What should have been.
+        expected: SystemIdentifier,
+    },
+    /// The new database can't be read.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+}
+
+impl Volume {
+    /// The volumes mounted at `data` and `wal`.
+    pub fn new(data: PathBuf, wal: Option<PathBuf>, instance: &str) -> Self {
+        Self { data, wal, instance: instance.to_owned() }
+    }
+
+    /// PostgreSQL's data directory.
+    pub fn pgdata(&self) -> PathBuf {
+        self.data.join("pgdata")
+    }
+    /// Where a new database is put together.
+    pub fn scratch(&self) -> PathBuf {
+        self.data.join("pgdata.scratch")
+    }
+    /// Where the WAL goes when it has a volume of its own.
+    pub fn wal(&self) -> Option<PathBuf> {
+        self.wal.as_ref().map(|wal| wal.join("pg_wal"))
+    }
+
+    /// Looks at the volume. What can't be looked at is foreign: it is refused and stays.
+    pub async fn inspect(&self, installation: &Installation) -> VolumeState {
+        match self.look(installation).await {
+            Ok(state) => state,
+            Err(error) => VolumeState::Foreign(error.to_string()),
+        }
+    }
+
+    async fn look(&self, installation: &Installation) -> Result<VolumeState, VolumeError> {
+        let (initdb, clone) = (self.marked(Work::Initdb)?, self.marked(Work::Clone)?);
+        let pgdata = self.pgdata();
+        if !is_empty(&pgdata)? {
+            if !pgdata.join("PG_VERSION").exists() {
+                return Ok(VolumeState::Foreign(format!("{} is not empty and has no PG_VERSION", pgdata.display())));
+            }
+            let system = control::read(installation, &pgdata).await?.system_identifier;
+            // In place, and named by no Lease yet.
+            return Ok(if initdb && !clone { VolumeState::Unannounced(system) } else { VolumeState::Data(system) });
+        }
+        if clone {
+            return Ok(VolumeState::UnfinishedClone);
+        }
+        if initdb {
+            return Ok(VolumeState::UnfinishedInitdb);
+        }
+        match self.stranger()? {
+            Some(stranger) => Ok(VolumeState::Foreign(stranger.display().to_string())),
+            None => Ok(VolumeState::Empty),
+        }
+    }
+
+    /// Something that we did not put there.
+    fn stranger(&self) -> Result<Option<PathBuf>, VolumeError> {
+        for entry in entries(&self.data)? {
+            let known = entry.file_name().is_some_and(|name| NOT_DATA.iter().any(|ours| name == *ours));
+            if !known && entry != self.pgdata() {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(self.wal().filter(|wal| !matches!(is_empty(wal), Ok(true))))
+    }
+
+    /// A marker that names another instance speaks for nothing here.
+    fn marked(&self, work: Work) -> Result<bool, VolumeError> {
+        let path = self.data.join(work.marker());
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(text.trim_end() == self.instance),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(cause) => Err(VolumeError::Io { what: "read", path, cause }),
+        }
+    }
+
+    /// Begins to fill the volume: from here on, what is in the scratch directory is ours to delete. `state` is what
+    /// [`Volume::inspect`] found; a volume with a database is never begun on.
+    pub fn begin(&self, work: Work, state: &VolumeState) -> Result<(), VolumeError> {
+        let unannounced = match state {
+            VolumeState::Empty | VolumeState::UnfinishedInitdb | VolumeState::UnfinishedClone => false,
+            VolumeState::Unannounced(_) => true,
+            VolumeState::Data(_) | VolumeState::Foreign(_) => {
+                let cause = io::Error::other("there is data on the volume");
+                return Err(VolumeError::Io { what: "begin on", path: self.data.clone(), cause });
+            }
+        };
+        let marker = self.data.join(work.marker());
+        file::replace(&marker, format!("{}\n", self.instance).as_bytes()).map_err(io_error("write", &marker))?;
+        remove_tree(&self.scratch())?;
+        if unannounced {
+            // Moved in one step, so that half a database is never met under the name of a whole one.
+            rename(&self.pgdata(), &self.scratch())?;
+            self.sync()?;
+            remove_tree(&self.scratch())?;
+        }
+        if let Some(wal) = self.wal() {
+            remove_tree(&wal)?;
+        }
+        if work == Work::Clone {
+            self.unmark(Work::Initdb)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the finished database in place. After `initdb` the marker stays until [`Volume::announced`].
+    pub async fn finish(
+        &self,
+        work: Work,
+        installation: &Installation,
+        expected: Option<SystemIdentifier>,
+    ) -> Result<SystemIdentifier, VolumeError> {
+        let found = control::read(installation, &self.scratch()).await?.system_identifier;
+        if let Some(expected) = expected.filter(|expected| *expected != found) {
+            return Err(VolumeError::WrongDatabase { found, expected });
+        }
+        sync_dir(&self.scratch())?;
+        rename(&self.scratch(), &self.pgdata())?;
+        self.sync()?;
+        if work == Work::Clone {
+            self.unmark(Work::Clone)?;
+        }
+        Ok(found)
+    }
+
+    /// The Lease names the database on this volume: from now on it is data, and nobody's to delete.
+    pub fn announced(&self) -> Result<(), VolumeError> {
+        self.unmark(Work::Initdb)?;
+        self.unmark(Work::Clone)
+    }
+
+    fn unmark(&self, work: Work) -> Result<(), VolumeError> {
+        let path = self.data.join(work.marker());
+        match fs::remove_file(&path) {
+            Ok(()) => self.sync(),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(cause) => Err(VolumeError::Io { what: "remove", path, cause }),
+        }
+    }
+
+    fn sync(&self) -> Result<(), VolumeError> {
+        sync_dir(&self.data)
+    }
+}
+
+fn io_error<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> VolumeError + use<'a> {
+    move |cause| VolumeError::Io { what, path: path.to_owned(), cause }
+}
+
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, VolumeError> {
+    fs::read_dir(dir)
+        .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect())
+        .map_err(io_error("list", dir))
+}
+
+fn is_empty(dir: &Path) -> Result<bool, VolumeError> {
+    file::is_absent_or_empty(dir).map_err(io_error("list", dir))
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), VolumeError> {
+    // An empty directory of that name (some provisioners make one) is replaced by the rename.
+    fs::rename(from, to).map_err(io_error("rename", from))
+}
+
+fn sync_dir(dir: &Path) -> Result<(), VolumeError> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error("sync", dir))
+}
+
+fn remove_tree(dir: &Path) -> Result<(), VolumeError> {
+    match fs::remove_dir_all(dir) {
+        Ok(()) => {
+            tracing::info!(dir = %dir.display(), "removed what unfinished work had left");
+            Ok(())
+        }
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(cause) => Err(VolumeError::Io { what: "remove", path: dir.to_owned(), cause }),
+    }
+}
+
+/// Makes a directory that only we can enter, if it isn't there.
+pub fn private_dir(path: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
