@@ -42,6 +42,7 @@ pub struct Initdb {
     /// The key of a Secret, in the cluster's namespace, with the owner's password. Left out, a strong one is generated; it is
     /// in the Secret `<cluster>-app` either way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "SecretKeySelector")]
     pub owner_password: Option<SecretKeySelector>,
 }
 

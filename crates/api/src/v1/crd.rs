@@ -78,11 +78,10 @@ fn finish(schema: &mut Value, field: &Field) {
     let node = at_mut(schema, field.path);
     let bounds = field.bounds.as_object().expect("bounds are an object");
     node.extend(bounds.clone());
-    let sentence = field.on_change.sentence();
-    if !sentence.is_empty()
-        && let Some(Value::String(description)) = node.get_mut("description")
-    {
-        *description = format!("{description} {sentence}");
+    if let Some(Value::String(description)) = node.get_mut("description") {
+        // Where our source breaks its lines is no concern of `kubectl explain`.
+        let flowing = description.replace('\n', " ");
+        *description = format!("{flowing} {}", field.on_change.sentence()).trim_end().to_owned();
     }
     if !field.rules.is_empty() {
         let rules: Vec<_> = field.rules.iter().map(super::rule::Rule::to_schema).collect();

@@ -22,6 +22,8 @@ pub enum OnChange {
     Restart,
     /// Volumes grow in place, where their class allows that.
     Grows,
+    /// It can't change once the database was initialised.
+    OnceInitialised,
     /// It can't change.
     Immutable,
 }
@@ -39,6 +41,7 @@ impl OnChange {
                 "Changing it takes a restart of every instance, standbys first (see `automation.updates`)."
             }
             Self::Grows => "It may be raised, never lowered; volumes grow in place where their StorageClass allows it.",
+            Self::OnceInitialised => "It can't be changed once the database exists.",
             Self::Immutable => "It can't be changed later.",
         }
     }
@@ -60,7 +63,7 @@ pub struct Field {
 
 /// Every field of `spec`, and what else carries a bound or a rule.
 pub fn fields() -> Vec<Field> {
-    use OnChange::{Group, Grows, Immutable, NoRestart, Reload, Restart};
+    use OnChange::{Group, Grows, Immutable, NoRestart, OnceInitialised, Reload, Restart};
     let majors: Vec<_> = versions::SUPPORTED.iter().map(|version| version.major).collect();
     let field = |path, bounds, on_change, rules| Field { path, bounds, on_change, rules };
     vec![
@@ -68,7 +71,7 @@ pub fn fields() -> Vec<Field> {
         // Longer than allowed, so that it is the rule that refuses, in its own words; it only bounds the rule's cost.
         field("metadata.name", text(253), Group, vec![]),
         field("spec", json!({}), Group, rules::spec()),
-        field("spec.version", json!({ "enum": majors }), Immutable, vec![]),
+        field("spec.version", json!({ "enum": majors }), OnceInitialised, vec![]),
         field("spec.image", text(512), Restart, rules::image()),
         field("spec.imagePullSecrets", json!({ "maxItems": 16 }), Restart, vec![]),
         field("spec.imagePullSecrets[].name", name(253), Group, vec![]),

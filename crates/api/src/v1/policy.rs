@@ -12,6 +12,7 @@ pub struct Durability {
     /// `async`: a commit waits for no standby, and a failover may lose the last ones. Left out, it follows the number of
     /// instances: 1 is `async`, 2 is `preferred`, 3 or more are `quorum`; `status.durability` shows what is in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DurabilityMode")]
     pub mode: Option<DurabilityMode>,
 }
 

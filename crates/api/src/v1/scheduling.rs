@@ -23,6 +23,7 @@ pub struct Scheduling {
     /// Further affinity rules, as in a pod. They are added to `antiAffinity` and can't take it back; set that to `off` to
     /// write your own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Affinity")]
     pub affinity: Option<Affinity>,
     /// How instances spread over zones or other domains, as in a pod. A constraint without a `labelSelector` counts the
     /// cluster's own instances.

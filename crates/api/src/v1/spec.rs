@@ -2,7 +2,8 @@
 //!
 //! The comments on fields become the descriptions in the CRD and in `docs/reference`: they speak to users. What a value
 //! may be, and what happens when it changes, is not said here but in [`super::fields`], which appends it, so that words
-//! and rules can't part. Never: a field without a line in that table (a test compares the two).
+//! and rules can't part. Optional fields of a type of their own carry `schemars(with)`: without it the derive shows users the
+//! type's comment in place of the field's. Never: a field without a line in that table (a test compares the two).
 
 use std::collections::BTreeMap;
 
@@ -114,6 +115,7 @@ pub struct PostgresClusterSpec {
     /// trying things out, but in production set at least the memory request, and make limit and request of memory equal,
     /// so that the node never kills PostgreSQL to help others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ResourceRequirements")]
     pub resources: Option<ResourceRequirements>,
     /// Where instances run.
     #[serde(default)]

@@ -15,6 +15,7 @@ pub struct PostgresClusterStatus {
     pub observed_generation: Option<i64>,
     /// Where the cluster is in its life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Phase")]
     pub phase: Option<Phase>,
     /// What is true of it, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -42,12 +43,15 @@ pub struct PostgresClusterStatus {
     pub instances: Vec<InstanceStatus>,
     /// The durability in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DurabilityMode")]
     pub durability: Option<DurabilityMode>,
     /// What is running now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Operation")]
     pub operation: Option<Operation>,
     /// When the last base backup was completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Time")]
     pub last_backup: Option<Time>,
 }
 
@@ -80,6 +84,7 @@ pub struct InstanceStatus {
     pub name: String,
     /// `primary`, `standby`, or nothing while it is neither.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "InstanceRole")]
     pub role: Option<InstanceRole>,
     /// What it is doing.
     pub state: InstanceState,

@@ -19,6 +19,7 @@ pub struct Storage {
     /// Gives the write-ahead log a volume of its own. Worth it when the data volume is slow or when a flood of WAL must
     /// never take the room of the data; otherwise leave it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "WalStorage")]
     pub wal: Option<WalStorage>,
     /// What happens to the volumes when the PostgresCluster is deleted. `Retain`: they stay, and a cluster created again
     /// under the same name takes them up with all data. `Delete`: they go, and the data with them; for clusters that

@@ -74,6 +74,22 @@ fn every_field_says_what_it_does_and_what_changing_it_does() {
     }
 }
 
+/// The derive puts the comment of an optional field's type in place of the field's own, unless it is told otherwise.
+#[rstest]
+#[case("spec.resources", "CPU and memory of each instance")]
+#[case("spec.storage.wal", "Gives the write-ahead log a volume of its own")]
+#[case("spec.scheduling.affinity", "Further affinity rules")]
+#[case("spec.durability.mode", "`quorum`: a commit is acknowledged once")]
+#[case("spec.bootstrap.initdb.ownerPassword", "The key of a Secret")]
+#[case("status.phase", "Where the cluster is in its life")]
+#[case("status.durability", "The durability in force")]
+#[case("status.operation", "What is running now")]
+#[case("status.lastBackup", "When the last base backup was completed")]
+fn a_field_is_described_by_its_own_comment(#[case] path: &str, #[case] beginning: &str) {
+    let description = v1::at(&SCHEMA, path).and_then(|node| node["description"].as_str()).unwrap_or_default();
+    assert!(description.starts_with(beginning), "{path}: {description}");
+}
+
 #[test]
 fn everything_that_a_rule_reads_has_a_bound() {
     for path in own_fields(&SCHEMA["properties"]["spec"], "spec".to_owned()) {

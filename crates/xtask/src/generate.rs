@@ -1,0 +1,133 @@
+//! Decides what the generated files contain, and whether those in the tree are still that.
+//!
+//! Everything here is made from the types and tables of `api` and `core`, so that a CRD, a role or a page of the reference
+//! can't say anything else than the code does.
+
+use std::fs;
+use std::path::Path;
+
+use bellwether_core::rbac;
+
+use crate::{reference, yaml};
+
+/// A generated file.
+pub struct File {
+    /// Where it is, from the root of the repository.
+    pub path: &'static str,
+    /// What it says.
+    pub content: String,
+}
+
+/// Every generated file.
+pub fn files() -> Result<Vec<File>, String> {
+    let json_of = |object: serde_json::Result<serde_json::Value>| object.map_err(|why| format!("as JSON: {why}"));
+    let crd = json_of(serde_json::to_value(bellwether_api::v1::crd()))?;
+    let role = json_of(serde_json::to_value(rbac::operator_role()))?;
+    let file = |path, content| File { path, content };
+    Ok(vec![
+        file("deploy/crds/postgresclusters.bellwether.dev.yaml", yaml::document(&crd)?),
+        file("deploy/rbac/operator.yaml", yaml::document(&role)?),
+        file("docs/reference/postgrescluster.md", reference::cluster::page()),
+        file("docs/reference/versions.md", reference::tables::versions()),
+        file("docs/reference/parameters.md", reference::tables::parameters()),
+        file("docs/reference/reasons.md", reference::tables::reasons()),
+    ])
+}
+
+/// Writes what has changed.
+pub fn write(root: &Path) -> Result<String, String> {
+    let mut written = vec![];
+    for file in files()?.iter().filter(|file| !is_current(root, file)) {
+        let path = root.join(file.path);
+        let directory = path.parent().expect("a file is in a directory");
+        fs::create_dir_all(directory).map_err(|why| format!("{}: {why}", directory.display()))?;
+        fs::write(&path, &file.content).map_err(|why| format!("{}: {why}", file.path))?;
+        written.push(format!("wrote {}", file.path));
+    }
+    Ok(if written.is_empty() { "every generated file is current".to_owned() } else { written.join("\n") })
+}
+
+/// Fails when a file isn't what it would be written as.
+pub fn check(root: &Path) -> Result<String, String> {
+    let files = files()?;
+    let stale: Vec<_> = files.iter().filter(|file| !is_current(root, file)).map(|file| describe(root, file)).collect();
+    if stale.is_empty() {
+        return Ok(format!("{} generated files are current", files.len()));
+    }
+    Err(format!("{}\nrun `make generate` and commit the result", stale.join("\n")))
+}
+
+fn is_current(root: &Path, file: &File) -> bool {
+    fs::read_to_string(root.join(file.path)).is_ok_and(|there| there == file.content)
+}
+
+/// Where the first difference is, so that a failing check shows what drifted.
+fn describe(root: &Path, file: &File) -> String {
+    let Ok(there) = fs::read_to_string(root.join(file.path)) else {
+        return format!("{} is missing", file.path);
+    };
+    let mut lines = there.lines().zip(file.content.lines()).enumerate();
+    match lines.find(|(_, (there, wanted))| there != wanted) {
+        Some((number, (there, wanted))) => {
+            format!("{} differs from the types at line {}:\n- {there}\n+ {wanted}", file.path, number + 1)
+        }
+        None => format!("{} differs from the types in its length", file.path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn objects() -> Vec<(&'static str, serde_json::Value)> {
+        let yaml = |file: &File| serde_saphyr::from_str(&file.content).expect("it reads back");
+        let files = files().expect("files");
+        files.iter().filter(|file| file.path.ends_with(".yaml")).map(|file| (file.path, yaml(file))).collect()
+    }
+
+    #[test]
+    fn the_yaml_reads_back_as_the_objects() {
+        let wanted = serde_json::to_value(bellwether_api::v1::crd()).expect("JSON");
+        let objects = objects();
+        let crd = &objects.iter().find(|(path, _)| path.starts_with("deploy/crds")).expect("a CRD").1;
+        let typed = |value: &serde_json::Value| {
+            use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+            serde_json::from_value::<CustomResourceDefinition>(value.clone()).expect("a CRD")
+        };
+        assert_eq!(typed(crd), typed(&wanted));
+    }
+
+    #[test]
+    fn every_object_says_what_it_is() {
+        for (path, object) in objects() {
+            assert!(object["apiVersion"].is_string() && object["kind"].is_string(), "{path}: {object}");
+        }
+    }
+
+    #[test]
+    fn drift_is_found_and_shown_and_writing_ends_it() {
+        let root = std::env::temp_dir().join(format!("bellwether-generate-{}", std::process::id()));
+        fs::create_dir_all(&root).expect("a directory");
+        assert!(check(&root).is_err_and(|why| why.contains("is missing")));
+        write(&root).expect("written");
+        assert!(check(&root).is_ok());
+        let page = root.join("docs/reference/versions.md");
+        let text = fs::read_to_string(&page).expect("the page");
+        fs::write(&page, text.replace("18", "19")).expect("changed");
+        let why = check(&root).expect_err("it has drifted");
+        assert!(why.contains("docs/reference/versions.md differs") && why.contains("make generate"), "{why}");
+        fs::remove_dir_all(&root).expect("cleaned up");
+    }
+
+    #[test]
+    fn links_of_the_reference_lead_somewhere() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for file in files().expect("files").iter().filter(|file| file.path.ends_with(".md")) {
+            let folder = root.join(file.path).parent().expect("a folder").to_owned();
+            for link in file.content.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+                let target = link.split('#').next().unwrap_or_default();
+                assert!(target.is_empty() || folder.join(target).exists(), "{}: {link} leads nowhere", file.path);
+            }
+        }
+    }
+}
