@@ -34,6 +34,9 @@ pub const ON_DELETE: &str = "bellwether.dev/on-delete";
 pub const LAST_ROLE: &str = "bellwether.dev/last-role";
 /// Annotation on certificates' Secrets: when they expire (RFC 3339). Written by the operator.
 pub const NOT_AFTER: &str = "bellwether.dev/not-after";
+/// Annotation on what a certificate authority issued or is copied into: when that authority expires, which tells one authority
+/// from the next. Written by the operator.
+pub const ISSUER_NOT_AFTER: &str = "bellwether.dev/issuer-not-after";
 /// Annotation on pods: a hash of what a restart would be needed for. Written by the operator.
 pub const POD_HASH: &str = "bellwether.dev/pod-hash";
 /// Annotation on what the operator applies: a hash of what it last applied, so that a second pass writes nothing.

@@ -3,7 +3,14 @@
 //! No clock, no randomness, no I/O: time and seeds are arguments, effects are data. The same functions run in the
 //! operator, in the agent, and in the simulator. `cargo xtask boundaries` proves that it stays so.
 
+pub mod build;
+pub mod check;
 pub mod contract;
 pub mod fact;
 pub mod instance;
+pub mod object;
+pub mod observed;
+pub mod plan;
+pub mod quantity;
+pub mod rbac;
 pub mod wal;

@@ -22,7 +22,7 @@ pub struct Timeline(pub u32);
 pub struct Term(pub u64);
 
 /// What PostgreSQL calls a database cluster apart from every other: set by `initdb`, kept by every copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SystemIdentifier(pub u64);
 
 /// Why a text is not a position or identifier.

@@ -12,6 +12,7 @@ use kube::api::{Api, ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_api};
 use kube::{Client, ResourceExt};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// Namespace and name of the owner that objects are grouped by.
@@ -68,6 +69,7 @@ pub struct Cache {
     /// Takes out what nobody may keep in memory (contents of Secrets) or needs (managed fields).
     strip: fn(&mut DynamicObject),
     state: Mutex<State>,
+    listed: Notify,
 }
 
 /// The namespaces that are watched.
@@ -99,12 +101,23 @@ impl Cache {
         strip: fn(&mut DynamicObject),
     ) -> Arc<Self> {
         let state = State { unlisted: namespaces.scopes().into_iter().collect(), ..State::default() };
-        Arc::new(Self { resource, group_by, strip, state: Mutex::new(state) })
+        Arc::new(Self { resource, group_by, strip, state: Mutex::new(state), listed: Notify::new() })
     }
 
     /// Whether the first list is complete, so that what is not here does not exist.
     pub fn complete(&self) -> bool {
         self.locked().unlisted.is_empty()
+    }
+
+    /// Waits until [`Cache::complete`].
+    pub async fn completed(&self) {
+        loop {
+            let listed = self.listed.notified();
+            if self.complete() {
+                return;
+            }
+            listed.await;
+        }
     }
 
     /// The objects of one owner, by name.
@@ -216,6 +229,7 @@ impl Cache {
             touched.insert(key);
         }
         state.unlisted.remove(scope);
+        self.listed.notify_waiters();
         touched.into_iter().collect()
     }
 

@@ -1,0 +1,293 @@
+//! The pod of an instance: the agent as PID 1 over PostgreSQL, under Pod Security `restricted`.
+//!
+//! Never: the operator's image in the hash. An operator upgrade alone must not look like a reason to restart a database.
+
+use std::collections::BTreeMap;
+
+use bellwether_api::{labels, versions};
+use k8s_openapi::api::core::v1::{
+    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource,
+    HTTPGetAction, ObjectFieldSelector, PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, Probe,
+    ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{Parent, scheduling};
+use crate::contract::{AGENT_PORT, CONTAINER, INIT_CONTAINER, POSTGRES_PORT, env, path, probe};
+use crate::object::{self, Desired, Kind};
+
+/// How long a pod may take to stop: PostgreSQL's fast shutdown writes a checkpoint, which on a busy server with large buffers
+/// takes tens of seconds; what is cut off here is replayed at the next start.
+const GRACE_SECONDS: i64 = 120;
+
+/// What a container gets when the spec says nothing. PostgreSQL with its own defaults (128 MB of shared buffers, a hundred
+/// connections) lives in 256 MiB when idle and below 1 GiB when busy. There is no CPU limit by default: a throttled agent
+/// answers late, and a late answer looks like a dead primary.
+const DEFAULT_CPU: &str = "100m";
+const DEFAULT_MEMORY: &str = "256Mi";
+const DEFAULT_MEMORY_LIMIT: &str = "1Gi";
+
+/// The pod of `instance`.
+pub fn pod(parent: &Parent<'_>, instance: &str) -> Desired {
+    let mut metadata = parent.owned(instance);
+    metadata.labels.get_or_insert_default().insert(labels::INSTANCE.to_owned(), instance.to_owned());
+    let spec = spec(parent, instance);
+    metadata.annotations = Some(BTreeMap::from([(labels::POD_HASH.to_owned(), hash(&spec))]));
+    Desired::of(Kind::Pod, instance, &Pod { metadata, spec: Some(spec), ..Pod::default() })
+}
+
+/// The hash that the pod of `instance` would have if it were made now.
+pub fn current_hash(parent: &Parent<'_>, instance: &str) -> String {
+    hash(&spec(parent, instance))
+}
+
+fn hash(spec: &PodSpec) -> String {
+    let mut spec = spec.clone();
+    for container in spec.init_containers.iter_mut().flatten() {
+        container.image = None;
+    }
+    object::hash(&serde_json::to_value(&spec).unwrap_or_default())
+}
+
+fn spec(parent: &Parent<'_>, instance: &str) -> PodSpec {
+    let cluster = &parent.cluster.spec;
+    let uid = parent.settings.postgres_uid;
+    let mut pod = PodSpec {
+        hostname: Some(instance.to_owned()),
+        subdomain: Some(parent.names.pods()),
+        service_account_name: Some(parent.names.agent_account()),
+        restart_policy: Some("Always".to_owned()),
+        termination_grace_period_seconds: Some(GRACE_SECONDS),
+        image_pull_secrets: Some(cluster.image_pull_secrets.clone()),
+        // Environment variables for every Service of the namespace would change what a pod sees with each new one.
+        enable_service_links: Some(false),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: Some(uid),
+            run_as_group: Some(uid),
+            fs_group: Some(uid),
+            // Without it the kubelet walks every file of the volume at each start: hours on a large database.
+            fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+            seccomp_profile: Some(runtime_default()),
+            ..PodSecurityContext::default()
+        }),
+        init_containers: Some(vec![install_agent(parent)]),
+        containers: vec![postgres(parent)],
+        volumes: Some(volumes(parent, instance)),
+        ..PodSpec::default()
+    };
+    scheduling::apply(parent, &mut pod);
+    pod
+}
+
+fn install_agent(parent: &Parent<'_>) -> Container {
+    Container {
+        name: INIT_CONTAINER.to_owned(),
+        image: Some(parent.settings.image.clone()),
+        args: Some(vec!["install".to_owned(), path::BIN.to_owned()]),
+        volume_mounts: Some(vec![mount("bin", path::BIN, Access::Write)]),
+        resources: Some(resources("10m", "32Mi", "64Mi")),
+        security_context: Some(restricted()),
+        ..Container::default()
+    }
+}
+
+fn postgres(parent: &Parent<'_>) -> Container {
+    let cluster = &parent.cluster.spec;
+    Container {
+        name: CONTAINER.to_owned(),
+        image: Some(cluster.image.clone().unwrap_or_else(|| versions::default_image(&cluster.version))),
+        command: Some(vec![format!("{}/bellwether", path::BIN), "agent".to_owned()]),
+        env: Some(environment(parent)),
+        ports: Some(vec![port("postgresql", POSTGRES_PORT), port("agent", AGENT_PORT)]),
+        volume_mounts: Some(mounts(parent)),
+        // A day of seconds: cloning a large database takes hours, and a kubelet that restarts it starts it over.
+        startup_probe: Some(https(probe::STARTUP, 1, 86_400)),
+        readiness_probe: Some(https(probe::READY, 2, 3)),
+        // A minute: the agent answers from memory, so silence this long is a hang and not a load.
+        liveness_probe: Some(https(probe::LIVE, 10, 6)),
+        resources: Some(with_defaults(cluster.resources.clone().unwrap_or_default())),
+        security_context: Some(restricted()),
+        ..Container::default()
+    }
+}
+
+fn environment(parent: &Parent<'_>) -> Vec<EnvVar> {
+    let value =
+        |name: &str, value: &str| EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None };
+    let field = |name: &str, path: &str| EnvVar {
+        name: name.to_owned(),
+        value: None,
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector { api_version: Some("v1".to_owned()), field_path: path.to_owned() }),
+            ..EnvVarSource::default()
+        }),
+    };
+    let mut variables = vec![
+        value(env::CLUSTER, parent.names.cluster()),
+        field(env::NAMESPACE, "metadata.namespace"),
+        field(env::INSTANCE, "metadata.name"),
+        field(env::POD_UID, "metadata.uid"),
+        field(env::POD_IP, "status.podIP"),
+        value(env::PG_VERSION, &parent.cluster.spec.version),
+        value(env::DATA_DIR, path::DATA),
+        value(env::RUN_DIR, path::RUN),
+        value(env::CONFIG_DIR, path::CONFIG),
+        value(env::SERVER_TLS_DIR, path::SERVER_TLS),
+        value(env::REPLICATION_TLS_DIR, path::REPLICATION_TLS),
+        value(env::SUPERUSER_DIR, path::SUPERUSER),
+        value(env::APP_DIR, path::APP),
+    ];
+    if parent.cluster.spec.storage.wal.is_some() {
+        variables.push(value(env::WAL_DIR, path::WAL));
+    }
+    variables
+}
+
+fn volumes(parent: &Parent<'_>, instance: &str) -> Vec<Volume> {
+    let names = &parent.names;
+    let secret = |name: &str, secret: String| Volume {
+        name: name.to_owned(),
+        // PostgreSQL takes a key that root owns and its group may read; the group is the pod's `fsGroup`.
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(secret),
+            default_mode: Some(0o440),
+            ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
+    };
+    let claim = |name: &str, claim_name: String| Volume {
+        name: name.to_owned(),
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource { claim_name, read_only: None }),
+        ..Volume::default()
+    };
+    let scratch = |name: &str, medium: Option<&str>| Volume {
+        name: name.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource { medium: medium.map(str::to_owned), size_limit: None }),
+        ..Volume::default()
+    };
+    let mut volumes = vec![
+        claim("data", names.data_volume(instance)),
+        scratch("run", Some("Memory")),
+        scratch("tmp", None),
+        scratch("bin", None),
+        // A container's own /dev/shm has 64 MiB: one parallel query of PostgreSQL can need more.
+        scratch("shm", Some("Memory")),
+        Volume {
+            name: "config".to_owned(),
+            config_map: Some(ConfigMapVolumeSource { name: names.config(), ..ConfigMapVolumeSource::default() }),
+            ..Volume::default()
+        },
+        secret("server-tls", names.server_tls()),
+        secret("replication-tls", names.replication_tls()),
+        secret("superuser", names.superuser()),
+        secret("app", names.app()),
+    ];
+    if parent.cluster.spec.storage.wal.is_some() {
+        volumes.push(claim("wal", names.wal_volume(instance)));
+    }
+    volumes
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+}
+
+fn mounts(parent: &Parent<'_>) -> Vec<VolumeMount> {
+    let mut mounts = vec![
+        mount("data", path::DATA, Access::Write),
+        mount("run", path::RUN, Access::Write),
+        mount("tmp", "/tmp", Access::Write),
+        mount("shm", "/dev/shm", Access::Write),
+        mount("bin", path::BIN, Access::Read),
+        mount("config", path::CONFIG, Access::Read),
+        mount("server-tls", path::SERVER_TLS, Access::Read),
+        mount("replication-tls", path::REPLICATION_TLS, Access::Read),
+        mount("superuser", path::SUPERUSER, Access::Read),
+        mount("app", path::APP, Access::Read),
+    ];
+    if parent.cluster.spec.storage.wal.is_some() {
+        mounts.push(mount("wal", path::WAL, Access::Write));
+    }
+    mounts
+}
+
+fn mount(name: &str, path: &str, access: Access) -> VolumeMount {
+    VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        read_only: (access == Access::Read).then_some(true),
+        ..VolumeMount::default()
+    }
+}
+
+fn https(path: &str, period: i32, failures: i32) -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some(path.to_owned()),
+            port: IntOrString::Int(i32::from(AGENT_PORT)),
+            scheme: Some("HTTPS".to_owned()),
+            ..HTTPGetAction::default()
+        }),
+        period_seconds: Some(period),
+        timeout_seconds: Some(5),
+        failure_threshold: Some(failures),
+        ..Probe::default()
+    }
+}
+
+fn port(name: &str, number: u16) -> ContainerPort {
+    ContainerPort {
+        name: Some(name.to_owned()),
+        container_port: i32::from(number),
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
+    }
+}
+
+fn restricted() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        read_only_root_filesystem: Some(true),
+        run_as_non_root: Some(true),
+        capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+        seccomp_profile: Some(runtime_default()),
+        ..SecurityContext::default()
+    }
+}
+
+fn runtime_default() -> SeccompProfile {
+    SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }
+}
+
+fn resources(cpu: &str, memory: &str, memory_limit: &str) -> ResourceRequirements {
+    let quantity = |name: &str, value: &str| (name.to_owned(), Quantity(value.to_owned()));
+    ResourceRequirements {
+        requests: Some(BTreeMap::from([quantity("cpu", cpu), quantity("memory", memory)])),
+        limits: Some(BTreeMap::from([quantity("memory", memory_limit)])),
+        ..ResourceRequirements::default()
+    }
+}
+
+/// The user's own, completed. A limit without a request makes Kubernetes set the request to the limit, so ours is only put
+/// in where the user said nothing at all about that resource; a limit is never put below a request.
+fn with_defaults(mut own: ResourceRequirements) -> ResourceRequirements {
+    let says = |own: &ResourceRequirements, name: &str| {
+        own.requests.iter().chain(own.limits.iter()).any(|quantities| quantities.contains_key(name))
+    };
+    let defaults = resources(DEFAULT_CPU, DEFAULT_MEMORY, DEFAULT_MEMORY_LIMIT);
+    for name in ["cpu", "memory"] {
+        if says(&own, name) {
+            continue;
+        }
+        for (target, default) in [(&mut own.requests, &defaults.requests), (&mut own.limits, &defaults.limits)] {
+            if let Some(quantity) = default.as_ref().and_then(|quantities| quantities.get(name)) {
+                target.get_or_insert_default().insert(name.to_owned(), quantity.clone());
+            }
+        }
+    }
+    own
+}

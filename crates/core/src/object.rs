@@ -1,0 +1,243 @@
+//! Kubernetes objects as the plan sees them: which kind, what it should be, and whether it already is.
+//!
+//! Decides whether a write is needed. Two things make one: the object as we last applied it differs from what we want now (a
+//! hash of it is kept in an annotation, so that a field which we no longer set is noticed too), or somebody changed a field
+//! that we set (drift). Never: a write because the API server filled in a default, or because another party wrote a field of
+//! its own.
+
+use bellwether_api::labels;
+use serde_json::Value;
+
+/// The kinds of a cluster's children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// `v1`
+    ServiceAccount,
+    /// `rbac.authorization.k8s.io/v1`
+    Role,
+    /// `rbac.authorization.k8s.io/v1`
+    RoleBinding,
+    /// `v1`
+    Secret,
+    /// `v1`
+    ConfigMap,
+    /// `coordination.k8s.io/v1`
+    Lease,
+    /// `v1`
+    Service,
+    /// `discovery.k8s.io/v1`
+    EndpointSlice,
+    /// `v1`
+    PersistentVolumeClaim,
+    /// `v1`
+    Pod,
+    /// `policy/v1`
+    PodDisruptionBudget,
+}
+
+impl Kind {
+    /// Every kind, in the order in which a cluster needs them.
+    pub const ALL: [Self; 11] = [
+        Self::ServiceAccount,
+        Self::Role,
+        Self::RoleBinding,
+        Self::Secret,
+        Self::ConfigMap,
+        Self::Lease,
+        Self::Service,
+        Self::EndpointSlice,
+        Self::PersistentVolumeClaim,
+        Self::Pod,
+        Self::PodDisruptionBudget,
+    ];
+
+    /// API group (empty for the core group), version, kind, plural.
+    pub fn coordinates(self) -> (&'static str, &'static str, &'static str, &'static str) {
+        match self {
+            Self::ServiceAccount => ("", "v1", "ServiceAccount", "serviceaccounts"),
+            Self::Role => ("rbac.authorization.k8s.io", "v1", "Role", "roles"),
+            Self::RoleBinding => ("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
+            Self::Secret => ("", "v1", "Secret", "secrets"),
+            Self::ConfigMap => ("", "v1", "ConfigMap", "configmaps"),
+            Self::Lease => ("coordination.k8s.io", "v1", "Lease", "leases"),
+            Self::Service => ("", "v1", "Service", "services"),
+            Self::EndpointSlice => ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
+            Self::PersistentVolumeClaim => ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
+            Self::Pod => ("", "v1", "Pod", "pods"),
+            Self::PodDisruptionBudget => ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+        }
+    }
+
+    /// `apps/v1`, or `v1` in the core group.
+    pub fn api_version(self) -> String {
+        let (group, version, _, _) = self.coordinates();
+        if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.coordinates().2)
+    }
+}
+
+/// An object as it should be: only the fields that we care about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Desired {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// What is sent: `apiVersion`, `kind`, `metadata`, the rest, and the hash of all that.
+    pub value: Value,
+}
+
+impl Desired {
+    /// From a built object. Fields that are null or empty say nothing and are left out: in a server-side apply an empty list
+    /// would claim the field.
+    pub fn of(kind: Kind, name: impl Into<String>, object: &impl serde::Serialize) -> Self {
+        // Built by our own types, all of whose maps have text keys: it always serialises.
+        let mut value = serde_json::to_value(object).unwrap_or_default();
+        prune(&mut value);
+        let (_, _, name_of_kind, _) = kind.coordinates();
+        value["apiVersion"] = kind.api_version().into();
+        value["kind"] = name_of_kind.into();
+        let hash = hash(&value);
+        value["metadata"]["annotations"][labels::APPLIED_HASH] = hash.into();
+        Self { kind, name: name.into(), value }
+    }
+
+    /// Whether exactly this was applied to `observed` last: if it does not hold there, somebody else changed it.
+    pub fn was_applied_to(&self, observed: &Value) -> bool {
+        let hash = |object: &Value| object["metadata"]["annotations"][labels::APPLIED_HASH].as_str().map(str::to_owned);
+        hash(observed).is_some() && hash(observed) == hash(&self.value)
+    }
+
+    /// Whether `observed` already is what we want.
+    pub fn holds_in(&self, observed: &Value) -> bool {
+        holds(&self.value, observed)
+    }
+}
+
+/// Whether every field of `desired` is in `observed`. Lists must match one to one, owner references and finalizers apart, to
+/// which others may add.
+fn holds(desired: &Value, observed: &Value) -> bool {
+    match (desired, observed) {
+        (Value::Object(want), Value::Object(have)) => want.iter().all(|(key, value)| match (value, have.get(key)) {
+            (Value::Array(want), Some(Value::Array(have))) if key == "ownerReferences" || key == "finalizers" => {
+                want.iter().all(|item| have.iter().any(|other| holds(item, other)))
+            }
+            (value, Some(other)) => holds(value, other),
+            (value, None) => says_nothing(value),
+        }),
+        (Value::Array(want), Value::Array(have)) => {
+            want.len() == have.len() && want.iter().zip(have).all(|(item, other)| holds(item, other))
+        }
+        (want, have) => want == have,
+    }
+}
+
+fn says_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(says_nothing),
+        _ => false,
+    }
+}
+
+/// Drops nulls and empty lists and maps of an object's fields; an empty `emptyDir: {}` or `spec.selector: {}` means
+/// something, so maps that were empty to begin with stay.
+fn prune(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| {
+                !matches!(value, Value::Null) && !matches!(value, Value::Array(items) if items.is_empty())
+            });
+            fields.values_mut().for_each(prune);
+        }
+        Value::Array(items) => items.iter_mut().for_each(prune),
+        _ => {}
+    }
+}
+
+/// FNV-1a over the value with its keys sorted. Written out because it is stored in the API and must not change with a
+/// release of a library; not a secret and not a defence against anybody.
+pub fn hash(value: &Value) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325;
+    digest(value, &mut |text: &str| {
+        // The separator keeps `["ab"]` and `["a", "b"]` apart.
+        for byte in text.bytes().chain([0x1f]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    });
+    format!("{hash:016x}")
+}
+
+fn digest(value: &Value, feed: &mut impl FnMut(&str)) {
+    match value {
+        Value::Object(fields) => {
+            feed("{");
+            let sorted: std::collections::BTreeMap<_, _> = fields.iter().collect();
+            for (key, value) in sorted {
+                feed(key);
+                digest(value, feed);
+            }
+            feed("}");
+        }
+        Value::Array(items) => {
+            feed("[");
+            items.iter().for_each(|item| digest(item, feed));
+            feed("]");
+        }
+        scalar => feed(&scalar.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn service(value: &Value) -> Desired {
+        Desired::of(Kind::Service, "a", value)
+    }
+
+    #[test]
+    fn defaults_and_other_writers_fields_are_not_a_difference() {
+        let desired = service(&json!({"metadata": {"name": "a"}, "spec": {"ports": [{"port": 1}]}}));
+        let mut stored = desired.value.clone();
+        stored["metadata"]["uid"] = "u".into();
+        stored["spec"]["clusterIP"] = "10.0.0.1".into();
+        stored["spec"]["ports"][0]["protocol"] = "TCP".into();
+        assert!(desired.holds_in(&stored));
+    }
+
+    #[test]
+    fn drift_in_a_field_that_we_set_is_a_difference() {
+        let desired = service(&json!({"spec": {"ports": [{"port": 1}]}}));
+        let mut stored = desired.value.clone();
+        stored["spec"]["ports"][0]["port"] = 2.into();
+        assert!(!desired.holds_in(&stored));
+    }
+
+    #[test]
+    fn a_field_that_we_no_longer_set_is_a_difference() {
+        let before = service(&json!({"spec": {"type": "LoadBalancer"}}));
+        assert!(!service(&json!({"spec": {}})).holds_in(&before.value));
+    }
+
+    #[test]
+    fn an_owner_that_somebody_added_is_left_alone() {
+        let desired = service(&json!({"metadata": {"ownerReferences": [{"uid": "ours"}]}}));
+        let mut stored = desired.value.clone();
+        stored["metadata"]["ownerReferences"] = json!([{"uid": "theirs"}, {"uid": "ours", "kind": "X"}]);
+        assert!(desired.holds_in(&stored));
+    }
+
+    #[test]
+    fn the_hash_never_changes() {
+        // Stored in the API: a change here would make every operator upgrade rewrite every object.
+        assert_eq!(hash(&json!({"b": [1, "x"], "a": null})), "e053df0fa5d7e4a3");
+    }
+}

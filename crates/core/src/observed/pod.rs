@@ -1,0 +1,220 @@
+//! What is known of an instance's pod: what the kubelet says, and what the agent says about itself.
+
+use bellwether_api::labels;
+use bellwether_api::reason::Reason;
+use bellwether_api::v1::{InstanceRole, InstanceState};
+use k8s_openapi::api::core::v1::{self as core, ContainerStatus};
+
+use crate::contract::Report;
+use crate::fact::Fact;
+
+/// `status.phase`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodPhase {
+    /// Not all containers run yet.
+    #[default]
+    Pending,
+    /// At least one container runs, or is being restarted.
+    Running,
+    /// Its containers ended and will not be restarted: evicted, or its node shut down.
+    Ended,
+    /// The node does not answer.
+    Unknown,
+}
+
+/// Something that keeps an instance from running, in the kubelet's or the scheduler's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// Which kind of trouble.
+    pub reason: Reason,
+    /// For people.
+    pub message: String,
+}
+
+/// An instance's pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Its name: the instance's.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its version.
+    pub resource_version: String,
+    /// The UID of its controller.
+    pub owner: Option<String>,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// Its address.
+    pub ip: Option<String>,
+    /// The node it runs on.
+    pub node: Option<String>,
+    /// `status.phase`.
+    pub phase: PodPhase,
+    /// The kubelet's word that the readiness probe succeeds.
+    pub ready: bool,
+    /// The hash of what it was made from.
+    pub hash: Option<String>,
+    /// The agent's report; absent when there is none yet, unknown when it can't be read.
+    pub report: Fact<Report>,
+    /// What keeps it from running.
+    pub trouble: Option<Trouble>,
+}
+
+impl Pod {
+    /// Reads a pod.
+    pub fn read(pod: &core::Pod) -> Option<Self> {
+        let metadata = &pod.metadata;
+        let annotation = |key: &str| metadata.annotations.as_ref()?.get(key).cloned();
+        let status = pod.status.clone().unwrap_or_default();
+        Some(Self {
+            name: metadata.name.clone()?,
+            uid: metadata.uid.clone()?,
+            resource_version: metadata.resource_version.clone()?,
+            owner: super::read::controller(metadata),
+            terminating: metadata.deletion_timestamp.is_some(),
+            ip: status.pod_ip.clone().filter(|ip| !ip.is_empty()),
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            phase: match status.phase.as_deref() {
+                Some("Running") => PodPhase::Running,
+                Some("Succeeded" | "Failed") => PodPhase::Ended,
+                Some("Unknown") => PodPhase::Unknown,
+                _ => PodPhase::Pending,
+            },
+            ready: condition(&status, "Ready").is_some_and(|ready| ready.status == "True"),
+            hash: annotation(labels::POD_HASH),
+            report: match annotation(labels::REPORT) {
+                None => Fact::Absent,
+                Some(text) => serde_json::from_str(&text).map_or(Fact::Unknown, Fact::Known),
+            },
+            trouble: trouble(&status),
+        })
+    }
+
+    /// What it does by its own account. Pending when it never said, or when it is no longer in a state to say: a report
+    /// outlives the process that wrote it.
+    pub fn state(&self) -> InstanceState {
+        match (self.phase, self.report.known()) {
+            (PodPhase::Running, Some(report)) if !self.terminating => report.state,
+            (PodPhase::Ended, _) => InstanceState::Down,
+            _ => InstanceState::Pending,
+        }
+    }
+
+    /// The role it reported last.
+    pub fn role(&self) -> Option<InstanceRole> {
+        self.report.known()?.role
+    }
+
+    /// It answers SQL: by its own account, and by the kubelet's, which goes on looking when the agent no longer can.
+    pub fn answers(&self) -> bool {
+        self.ready && !self.terminating && self.report.known().is_some_and(|report| report.accepts_sql)
+    }
+
+    /// It streams from the primary and answers.
+    pub fn streams(&self) -> bool {
+        self.answers() && self.state() == InstanceState::Streaming
+    }
+
+    /// It is the primary and accepts writes.
+    pub fn leads(&self) -> bool {
+        self.answers() && self.state() == InstanceState::Leading
+    }
+}
+
+fn condition<'a>(status: &'a core::PodStatus, kind: &str) -> Option<&'a core::PodCondition> {
+    status.conditions.iter().flatten().find(|condition| condition.type_ == kind)
+}
+
+fn trouble(status: &core::PodStatus) -> Option<Trouble> {
+    let unschedulable = condition(status, "PodScheduled")
+        .filter(|scheduled| scheduled.status == "False" && scheduled.reason.as_deref() == Some("Unschedulable"));
+    if let Some(scheduled) = unschedulable {
+        let message = scheduled.message.clone().unwrap_or_else(|| "no node fits".to_owned());
+        return Some(Trouble { reason: Reason::Unschedulable, message });
+    }
+    let init = status.init_container_statuses.iter().flatten();
+    init.chain(status.container_statuses.iter().flatten()).find_map(container_trouble)
+}
+
+fn container_trouble(container: &ContainerStatus) -> Option<Trouble> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    let why = waiting.reason.as_deref()?;
+    let told = waiting.message.clone().unwrap_or_default();
+    match why {
+        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" | "ImageInspectError" => {
+            let message = format!("image {}: {why}: {told}", container.image);
+            Some(Trouble { reason: Reason::ImageUnavailable, message })
+        }
+        // The kubelet's message here counts its back-off up; how the container ended is what helps, and it stands still.
+        "CrashLoopBackOff" => {
+            let last = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+            let ended = last.map_or(told, |end| {
+                let words = end.message.as_deref().or(end.reason.as_deref()).unwrap_or("no message");
+                format!("exit code {}: {}", end.exit_code, words.trim())
+            });
+            let message = format!("container {} keeps failing: {ended}", container.name);
+            Some(Trouble { reason: Reason::InstanceCrashing, message })
+        }
+        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
+            let message = format!("container {}: {why}: {told}", container.name);
+            Some(Trouble { reason: Reason::InstanceCrashing, message })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(status: serde_json::Value) -> Pod {
+        let report = json!({"state": "Leading", "acceptsSql": true}).to_string();
+        let pod = json!({
+            "metadata": {"name": "a-1", "uid": "u", "resourceVersion": "1", "annotations": {labels::REPORT: report}},
+            "status": status,
+        });
+        Pod::read(&serde_json::from_value(pod).unwrap()).unwrap()
+    }
+    fn waiting(reason: &str, message: &str) -> serde_json::Value {
+        json!({"containerStatuses": [{
+            "name": "postgres", "image": "postgres:99", "imageID": "", "ready": false, "restartCount": 3,
+            "state": {"waiting": {"reason": reason, "message": message}},
+            "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": "disk full"}},
+        }]})
+    }
+
+    #[test]
+    fn a_report_outlives_its_process_but_is_not_believed_without_the_kubelet() {
+        let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+        assert!(pod(ready).leads());
+        assert!(!pod(json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]})).leads());
+        assert_eq!(pod(json!({"phase": "Failed"})).state(), InstanceState::Down);
+    }
+
+    #[test]
+    fn an_image_that_cannot_be_had_is_named_with_the_kubelets_words() {
+        let trouble = pod(waiting("ErrImagePull", "not found")).trouble.unwrap();
+        assert_eq!(trouble.reason, Reason::ImageUnavailable);
+        assert!(
+            trouble.message.contains("postgres:99") && trouble.message.contains("not found"),
+            "{}",
+            trouble.message
+        );
+    }
+
+    #[test]
+    fn a_crash_says_how_it_ended_and_not_how_long_the_kubelet_waits() {
+        let trouble = pod(waiting("CrashLoopBackOff", "back-off 40s restarting")).trouble.unwrap();
+        assert_eq!(trouble.reason, Reason::InstanceCrashing);
+        assert!(trouble.message.contains("disk full") && !trouble.message.contains("40s"), "{}", trouble.message);
+    }
+
+    #[test]
+    fn a_pod_that_fits_nowhere_says_so() {
+        let scheduled = json!({"conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"},
+        ]});
+        assert_eq!(pod(scheduled).trouble.unwrap().message, "0/3 nodes");
+    }
+}

@@ -1,0 +1,127 @@
+//! From JSON as the API server gives it to what the plan looks at. An object that can't be decoded is named, and makes its kind
+//! incomplete: what we can't read must not look absent.
+
+use std::collections::BTreeMap;
+
+use bellwether_api::labels;
+use bellwether_api::names::{CONFIG_KEY, Names};
+use bellwether_api::v1::PostgresCluster;
+use k8s_openapi::api::coordination::v1 as coordination;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Lease, Listing, Observed, Pod, Secret, Volume};
+use crate::fact::Fact;
+use crate::object::Kind;
+
+/// Everything as JSON, by kind and name. Secrets come without contents: each value that is set is replaced by any other.
+#[derive(Clone, Debug, Default)]
+pub struct Raw {
+    /// The cluster.
+    pub cluster: Fact<Value>,
+    /// Its children. A kind that is missing was not looked at.
+    pub children: BTreeMap<Kind, Listing<Value>>,
+    /// See [`Observed::owner_password`].
+    pub owner_password: Fact<()>,
+}
+
+/// Reads the world around the cluster called `name`.
+pub fn observe(namespace: &str, name: &str, mut raw: Raw) -> Observed {
+    let names = Names::of(name);
+    let mut unreadable = vec![];
+    let cluster = match raw.cluster {
+        Fact::Known(value) => match serde_json::from_value::<PostgresCluster>(value) {
+            Ok(cluster) => Fact::Known(cluster),
+            Err(why) => {
+                unreadable.push(format!("PostgresCluster {name}: {why}"));
+                Fact::Unknown
+            }
+        },
+        Fact::Absent => Fact::Absent,
+        Fact::Unknown => Fact::Unknown,
+    };
+    let mut take = |kind| raw.children.remove(&kind).unwrap_or_default();
+    let (pods, volumes, secrets) = (take(Kind::Pod), take(Kind::PersistentVolumeClaim), take(Kind::Secret));
+    let leases = take(Kind::Lease);
+    let pods = decoded(Kind::Pod, &pods, Pod::read, &mut unreadable);
+    let volumes = decoded(Kind::PersistentVolumeClaim, &volumes, Volume::read, &mut unreadable);
+    let secrets = decoded(Kind::Secret, &secrets, read_secret, &mut unreadable);
+    let leases = decoded(Kind::Lease, &leases, read_lease, &mut unreadable);
+    let config = match raw.children.get(&Kind::ConfigMap).map_or(Fact::Unknown, |maps| maps.get(&names.config())) {
+        // What can't be read is treated as never written: it is our own object, and the plan writes it anew.
+        Fact::Known(map) => {
+            let text = map["data"][CONFIG_KEY].as_str().unwrap_or_default();
+            Fact::looked_up(serde_json::from_str(text).ok())
+        }
+        Fact::Absent => Fact::Absent,
+        Fact::Unknown => Fact::Unknown,
+    };
+    Observed {
+        namespace: namespace.to_owned(),
+        cluster,
+        pods,
+        volumes,
+        secrets,
+        lease: match leases.get(&names.lease()) {
+            Fact::Known(lease) => Fact::Known(lease.clone()),
+            Fact::Absent => Fact::Absent,
+            Fact::Unknown => Fact::Unknown,
+        },
+        config,
+        objects: raw.children,
+        owner_password: raw.owner_password,
+        unreadable,
+        names,
+    }
+}
+
+/// The UID of the controller among the owners.
+pub(super) fn controller(metadata: &ObjectMeta) -> Option<String> {
+    let owners = metadata.owner_references.iter().flatten();
+    owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).next()
+}
+
+fn decoded<K: DeserializeOwned, T>(
+    kind: Kind,
+    listing: &Listing<Value>,
+    read: impl Fn(&K) -> Option<T>,
+    unreadable: &mut Vec<String>,
+) -> Listing<T> {
+    let mut result = Listing { complete: listing.complete, items: BTreeMap::new() };
+    for (name, value) in &listing.items {
+        match K::deserialize(value) {
+            Ok(object) => {
+                result.items.extend(read(&object).map(|item| (name.clone(), item)));
+            }
+            Err(why) => {
+                result.complete = false;
+                unreadable.push(format!("{kind} {name}: {why}"));
+            }
+        }
+    }
+    result
+}
+
+fn read_secret(secret: &core::Secret) -> Option<Secret> {
+    let annotation = |key: &str| secret.metadata.annotations.as_ref()?.get(key).cloned();
+    let data = secret.data.iter().flatten();
+    Some(Secret {
+        keys: data.filter(|(_, value)| !value.0.is_empty()).map(|(key, _)| key.clone()).collect(),
+        not_after: annotation(labels::NOT_AFTER).and_then(|text| text.parse().ok()),
+        issuer: annotation(labels::ISSUER_NOT_AFTER).and_then(|text| text.parse().ok()),
+        owner: controller(&secret.metadata),
+        applied: annotation(labels::APPLIED_HASH),
+    })
+}
+
+fn read_lease(lease: &coordination::Lease) -> Option<Lease> {
+    let annotation = |key: &str| lease.metadata.annotations.as_ref()?.get(key).cloned();
+    Some(Lease {
+        owner: controller(&lease.metadata),
+        leader: annotation(labels::LEADER).and_then(|text| serde_json::from_str(&text).ok()),
+        system_identifier: annotation(labels::SYSTEM_IDENTIFIER).and_then(|text| text.parse().ok()),
+        term: lease.spec.as_ref().and_then(|spec| spec.lease_transitions).and_then(|term| u64::try_from(term).ok()),
+    })
+}

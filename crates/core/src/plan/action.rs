@@ -1,0 +1,218 @@
+//! What a plan is made of: actions with their reasons and preconditions, and what it waits on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+
+use crate::build::secret::SecretKind;
+use crate::object::{Desired, Kind};
+
+/// One thing to do, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Action {
+    /// What to do.
+    pub effect: Effect,
+    /// Why, in one sentence.
+    pub why: String,
+}
+
+/// Something done to the world. All are idempotent; those that destroy carry the identity and version of what they were
+/// decided on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Server-side apply: make the object so.
+    Apply(Desired),
+    /// Create it; an object of that name which is already there is left alone and looked at again.
+    Create(Desired),
+    /// Make or complete a Secret.
+    Issue(SecretOrder),
+    /// Annotate a volume, or let it grow.
+    PatchVolume {
+        /// Which volume, as it was seen.
+        target: Target,
+        /// Annotations to set.
+        annotations: BTreeMap<String, String>,
+        /// The new size.
+        size: Option<String>,
+    },
+    /// Delete a pod.
+    DeletePod(Target),
+    /// Delete a volume, and the data on it.
+    DeleteVolume(Target),
+}
+
+/// An object as it was seen. The API server refuses when it is another or has changed since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its version.
+    pub resource_version: String,
+}
+
+/// A Secret to be made or completed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SecretOrder {
+    /// Which.
+    pub kind: SecretKind,
+    /// Its metadata and type.
+    pub shape: Desired,
+    /// What goes into it.
+    pub content: Content,
+    /// What happens to contents that are there.
+    pub existing: Existing,
+}
+
+/// What happens to a Secret's existing contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// They stay, and what is missing is added.
+    Keep,
+    /// Certificates are issued anew; the authority keeps its key, so that what it issued stays valid.
+    Renew,
+}
+
+/// What goes into a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A certificate authority.
+    Authority {
+        /// Its common name.
+        common_name: String,
+        /// When it expires.
+        not_after: Timestamp,
+    },
+    /// A certificate for servers.
+    ServerCertificate {
+        /// Host names that it covers.
+        names: Vec<String>,
+        /// When it expires.
+        not_after: Timestamp,
+    },
+    /// A certificate for a client.
+    ClientCertificate {
+        /// Its common name: the database role.
+        common_name: String,
+        /// When it expires.
+        not_after: Timestamp,
+    },
+    /// A role with a password.
+    Password {
+        /// The role.
+        username: String,
+    },
+    /// What an application needs to connect.
+    Application {
+        /// The host of the read-write Service.
+        host: String,
+        /// The database.
+        database: String,
+        /// The role.
+        username: String,
+        /// Secret and key of a password that the user supplies.
+        password_from: Option<(String, String)>,
+    },
+}
+
+impl Effect {
+    /// Whether something is gone afterwards.
+    pub fn destroys(&self) -> bool {
+        matches!(self, Self::DeletePod(_) | Self::DeleteVolume(_))
+    }
+
+    /// Kind and name of what it is done to.
+    pub fn target(&self) -> (Kind, &str) {
+        match self {
+            Self::Apply(desired) | Self::Create(desired) => (desired.kind, &desired.name),
+            Self::Issue(order) => (Kind::Secret, &order.shape.name),
+            Self::PatchVolume { target, .. } | Self::DeleteVolume(target) => {
+                (Kind::PersistentVolumeClaim, &target.name)
+            }
+            Self::DeletePod(target) => (Kind::Pod, &target.name),
+        }
+    }
+
+    fn verb(&self) -> &'static str {
+        match self {
+            Self::Apply(_) => "apply",
+            Self::Create(_) => "create",
+            Self::Issue(order) if order.existing == Existing::Renew => "renew",
+            Self::Issue(_) => "issue",
+            Self::PatchVolume { .. } => "patch",
+            Self::DeletePod(_) | Self::DeleteVolume(_) => "delete",
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, name) = self.effect.target();
+        write!(f, "{} {kind} {name}: {}", self.effect.verb(), self.why)
+    }
+}
+
+/// Why nothing more happens now. Shown to users word for word, so each says what would end the wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WaitingOn {
+    /// These kinds have not been seen completely.
+    Sight(Vec<String>),
+    /// Objects of an earlier cluster of this name are still being removed.
+    Leftovers(Vec<String>),
+    /// Volumes are still being removed.
+    Volumes(Vec<String>),
+    /// Pods are still stopping.
+    Stopping(Vec<String>),
+    /// The Secret that the spec names for the owner's password.
+    OwnerPassword {
+        /// The Secret.
+        secret: String,
+        /// Its key.
+        key: String,
+    },
+    /// An instance that must not be removed while it may lead.
+    LeaderUnsure(String),
+    /// The instance that initialises the database, and what it says.
+    Bootstrap(String, Option<String>),
+    /// Instances that join or catch up, each with what it says.
+    Joins(Vec<(String, Option<String>)>),
+    /// The primary, which nobody can replace yet.
+    Primary(Option<String>),
+}
+
+impl fmt::Display for WaitingOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = |name: &str, message: &Option<String>| match message {
+            Some(message) => format!("{name} ({message})"),
+            None => name.to_owned(),
+        };
+        match self {
+            Self::Sight(kinds) => write!(f, "a complete view of {}", kinds.join(", ")),
+            Self::Leftovers(objects) => write!(f, "removal of what an earlier cluster left: {}", objects.join(", ")),
+            Self::Volumes(names) => write!(f, "removal of volumes {}", names.join(", ")),
+            Self::Stopping(names) => write!(f, "{} to stop", names.join(", ")),
+            Self::OwnerPassword { secret, key } => write!(f, "key {key} in Secret {secret}"),
+            Self::LeaderUnsure(name) => write!(f, "certainty that {name} does not lead"),
+            Self::Bootstrap(name, message) => write!(f, "{} to initialise the database", said(name, message)),
+            Self::Joins(names) => {
+                let names: Vec<_> = names.iter().map(|(name, message)| said(name, message)).collect();
+                write!(f, "{} to stream", names.join(", "))
+            }
+            Self::Primary(Some(name)) => write!(f, "{name} to accept writes again"),
+            Self::Primary(None) => write!(f, "a primary"),
+        }
+    }
+}
+
+/// Something a person may want to know, as a Kubernetes Event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Whether it is bad news.
+    pub warning: bool,
+    /// A word for machines.
+    pub reason: String,
+    /// A sentence for people.
+    pub message: String,
+}

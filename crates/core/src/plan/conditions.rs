@@ -1,0 +1,267 @@
+//! Decides the conditions of a cluster: what is true of it, and why, under reasons that have a runbook each.
+//!
+//! Never: a condition that is true because something could not be seen, or a `lastTransitionTime` that moves without a flip.
+
+use std::collections::BTreeSet;
+
+use bellwether_api::reason::Reason;
+use bellwether_api::v1::{AutomationGate, DurabilityMode, OperationKind, Phase, PostgresClusterStatus};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::status::{Health, Verdict, View};
+use super::{WaitingOn, effective_durability};
+use crate::build;
+use crate::object::Kind;
+use crate::observed::{Pod, Trouble};
+
+/// The `rw` endpoint answers as the application's user, accepts writes, and durability can be met.
+pub const READY: &str = "Ready";
+/// An operation is under way.
+pub const PROGRESSING: &str = "Progressing";
+/// Something is wrong that was right before.
+pub const DEGRADED: &str = "Degraded";
+/// The spec was understood. Names the fields that this release doesn't act on.
+pub const ACCEPTED: &str = "Accepted";
+/// All instances run with the spec as it is now.
+pub const SYNCED: &str = "Synced";
+/// Instances run on different nodes.
+pub const SPREAD: &str = "Spread";
+
+/// What a condition says.
+struct Says {
+    type_: &'static str,
+    holds: bool,
+    reason: Reason,
+    message: String,
+}
+
+/// All conditions, in a fixed order.
+pub(super) fn conditions(view: &View<'_>, phase: Phase, operation: Option<OperationKind>) -> Vec<Condition> {
+    let said = [
+        Some(ready(view, phase)),
+        Some(progressing(view, phase, operation)),
+        Some(degraded(view, phase)),
+        Some(accepted(view)),
+        Some(synced(view)),
+        spread(view),
+    ];
+    let before = view.before().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let generation = view.parent.cluster.metadata.generation;
+    said.into_iter().flatten().map(|says| stamped(says, before, generation, view.now)).collect()
+}
+
+/// The time moves only with the status. The kubelet words the same pull failure in turns ("ErrImagePull", "Back-off"): the first
+/// wording stays, so that it doesn't make a write every few seconds.
+fn stamped(says: Says, before: &[Condition], generation: Option<i64>, now: Timestamp) -> Condition {
+    let status = if says.holds { "True" } else { "False" };
+    let old = before.iter().find(|condition| condition.type_ == says.type_);
+    let flipped = old.is_none_or(|old| old.status != status);
+    let reason = says.reason.to_string();
+    let reworded = old.filter(|old| !flipped && old.reason == reason && says.reason == Reason::ImageUnavailable);
+    Condition {
+        type_: says.type_.to_owned(),
+        status: status.to_owned(),
+        message: reworded.map_or(says.message, |old| old.message.clone()),
+        last_transition_time: old.filter(|_| !flipped).map_or(Time(now), |old| old.last_transition_time.clone()),
+        observed_generation: generation,
+        reason,
+    }
+}
+
+fn ready(view: &View<'_>, phase: Phase) -> Says {
+    let not = |reason, message: String| Says { type_: READY, holds: false, reason, message };
+    if let Some((reason, message)) = stopped(view) {
+        return not(reason, message);
+    }
+    let Some(primary) = view.leading() else {
+        let broken = view.first_trouble();
+        return match (phase, broken) {
+            (_, Some((pod, trouble))) => not(trouble.reason, format!("{}: {}", pod.name, trouble.message)),
+            (Phase::Provisioning, None) => not(Reason::Provisioning, "the first instance is being created".to_owned()),
+            (Phase::Bootstrapping, None) => not(Reason::Bootstrapping, "the database is being initialised".to_owned()),
+            (_, None) => not(Reason::NoPrimary, no_primary(view)),
+        };
+    };
+    if !in_rw_endpoint(view, primary) {
+        return not(
+            Reason::NoPrimary,
+            format!("{} leads, but Service {} doesn't lead to it yet", primary.name, view.parent.names.rw()),
+        );
+    }
+    let spec = &view.parent.cluster.spec;
+    let needed = usize::try_from(spec.replicas - 1).unwrap_or(0).div_ceil(2);
+    let streaming = view.pods().filter(|pod| pod.streams()).count();
+    if effective_durability(spec.durability.mode, spec.replicas) == DurabilityMode::Quorum && streaming < needed {
+        let reason = if view.established() { Reason::ReplicaUnhealthy } else { Reason::Joining };
+        return not(reason, format!("durability quorum needs {needed} streaming standbys, {streaming} stream"));
+    }
+    Says {
+        type_: READY,
+        holds: true,
+        reason: Reason::AsSpecified,
+        message: format!("{} accepts writes at {}", primary.name, view.parent.names.rw()),
+    }
+}
+
+fn progressing(view: &View<'_>, phase: Phase, operation: Option<OperationKind>) -> Says {
+    let says = |holds, reason, message: &str| Says { type_: PROGRESSING, holds, reason, message: message.to_owned() };
+    if let Some((reason, message)) = stopped(view) {
+        return says(false, reason, &message);
+    }
+    match (operation, phase) {
+        (None, _) => says(false, Reason::AsSpecified, "nothing is under way"),
+        (Some(_), Phase::Provisioning) => says(true, Reason::Provisioning, "the cluster's objects are being created"),
+        (Some(_), Phase::Bootstrapping) => says(true, Reason::Bootstrapping, "the database is being initialised"),
+        (Some(OperationKind::ScaleDown), _) => says(true, Reason::Provisioning, "instances are being removed"),
+        (Some(OperationKind::Repair), _) => says(true, Reason::Restarting, "instances are being brought back"),
+        (Some(_), _) => says(true, Reason::Joining, "instances are joining"),
+    }
+}
+
+fn degraded(view: &View<'_>, phase: Phase) -> Says {
+    let says = |holds, reason, message| Says { type_: DEGRADED, holds, reason, message };
+    if let Some((pod, trouble)) = view.first_trouble() {
+        return says(true, trouble.reason, format!("{}: {}", pod.name, trouble.message));
+    }
+    match phase {
+        Phase::Unavailable => says(true, Reason::NoPrimary, no_primary(view)),
+        Phase::Degraded => {
+            let broken = view.named(Health::Broken);
+            let back = view.named(Health::Coming);
+            match broken.is_empty() {
+                false => says(true, Reason::ReplicaUnhealthy, format!("not streaming: {}", told(&broken))),
+                true => says(true, Reason::Restarting, format!("coming back: {}", told(&back))),
+            }
+        }
+        _ => says(false, Reason::AsSpecified, "nothing is wrong".to_owned()),
+    }
+}
+
+/// Whether the spec was understood, and what of it has no effect yet. Green while a field is ignored would be a lie.
+fn accepted(view: &View<'_>) -> Says {
+    let says = |holds, reason, message| Says { type_: ACCEPTED, holds, reason, message };
+    if let Verdict::Invalid(message) = view.verdict {
+        return says(false, Reason::InvalidSpec, message.clone());
+    }
+    if let Some((secret, key)) = view.missing_owner_password() {
+        let message = format!(
+            "spec.bootstrap.initdb.ownerPassword: key {key:?} in Secret {secret:?} isn't there: create it, or leave the field out to \
+             have a password generated"
+        );
+        return says(false, Reason::InvalidSpec, message);
+    }
+    let idle = not_acted_on(view);
+    says(true, Reason::NotYetActedOn, format!("accepted, but not acted on by this release: {}", idle.join(", ")))
+}
+
+/// Fields that this release stores and ignores. Backups and monitoring are on by default, so the list is never empty.
+fn not_acted_on(view: &View<'_>) -> Vec<&'static str> {
+    let spec = &view.parent.cluster.spec;
+    let mut fields = vec!["spec.backup.schedule", "spec.backup.retention"];
+    fields.extend(spec.monitoring.enabled.then_some("spec.monitoring.enabled"));
+    fields.extend((spec.automation.updates != AutomationGate::Auto).then_some("spec.automation.updates"));
+    fields
+}
+
+fn synced(view: &View<'_>) -> Says {
+    let says = |holds, reason, message| Says { type_: SYNCED, holds, reason, message };
+    let outdated: Vec<_> = view
+        .pods()
+        .filter(|pod| pod.hash.as_deref() != Some(&build::pod::current_hash(view.parent, &pod.name)))
+        .map(|pod| pod.name.clone())
+        .collect();
+    if outdated.is_empty() {
+        return says(true, Reason::AsSpecified, "every instance runs with the spec as it is".to_owned());
+    }
+    let message = format!(
+        "{} run with an earlier spec, and this release restarts nothing by itself: delete their pods one by one, the primary last",
+        outdated.join(", ")
+    );
+    says(false, Reason::NotYetActedOn, message)
+}
+
+/// Said only where there is something to spread, and once everybody has a node.
+fn spread(view: &View<'_>) -> Option<Says> {
+    let pods: Vec<&Pod> = view.pods().collect();
+    let nodes: Option<BTreeSet<&str>> = pods.iter().map(|pod| pod.node.as_deref()).collect();
+    let nodes = nodes.filter(|_| pods.len() > 1)?;
+    Some(match nodes.len() {
+        1 => Says {
+            type_: SPREAD,
+            holds: false,
+            reason: Reason::SharedFailureDomain,
+            message: format!(
+                "all {} instances are on node {}",
+                pods.len(),
+                nodes.into_iter().next().unwrap_or_default()
+            ),
+        },
+        count => Says {
+            type_: SPREAD,
+            holds: true,
+            reason: Reason::AsSpecified,
+            message: format!("{} instances on {count} nodes", pods.len()),
+        },
+    })
+}
+
+/// Nothing will happen before a person, or something outside, does its part.
+fn stopped(view: &View<'_>) -> Option<(Reason, String)> {
+    match view.verdict {
+        Verdict::Invalid(message) => Some((Reason::InvalidSpec, message.clone())),
+        Verdict::Refused(reason, message) => Some((*reason, message.clone())),
+        Verdict::Waiting(WaitingOn::Volumes(names)) => Some((
+            Reason::WaitingForVolumes,
+            format!("volumes of a deleted cluster are being removed: {}", names.join(", ")),
+        )),
+        Verdict::Waiting(on) => Some((Reason::Provisioning, format!("waiting for {on}"))),
+        Verdict::Go => None,
+    }
+}
+
+fn no_primary(view: &View<'_>) -> String {
+    match view.observed.leader() {
+        Some(leader) => format!("{leader} leads by the Lease, but does not accept writes"),
+        None => "no instance leads".to_owned(),
+    }
+}
+
+fn in_rw_endpoint(view: &View<'_>, primary: &Pod) -> bool {
+    let Some(slice) = view.observed.object(Kind::EndpointSlice, &view.parent.names.rw()).known().copied() else {
+        return false;
+    };
+    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+    let mut addresses = endpoints.flat_map(|endpoint| endpoint["addresses"].as_array().into_iter().flatten());
+    primary.ip.as_deref().is_some_and(|ip| addresses.any(|address| address == ip))
+}
+
+fn told(instances: &[(String, Option<String>)]) -> String {
+    let one = |(name, message): &(String, Option<String>)| match message {
+        Some(message) => format!("{name} ({message})"),
+        None => name.clone(),
+    };
+    instances.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// The status after the API server refused something: the refusal is said, and the rest stands.
+pub fn refused(
+    mut status: PostgresClusterStatus,
+    before: Option<&PostgresClusterStatus>,
+    message: String,
+    now: Timestamp,
+) -> PostgresClusterStatus {
+    let now = super::whole_seconds(now);
+    let old = before.map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let says = Says { type_: DEGRADED, holds: true, reason: Reason::ApiRefused, message };
+    let condition = stamped(says, old, status.observed_generation, now);
+    status.conditions.retain(|other| other.type_ != DEGRADED);
+    status.conditions.push(condition);
+    status
+}
+
+impl View<'_> {
+    fn first_trouble(&self) -> Option<(&Pod, &Trouble)> {
+        self.pods().find_map(|pod| Some((pod, pod.trouble.as_ref()?)))
+    }
+}

@@ -1,0 +1,145 @@
+//! Decides everything that the operator does: from what it sees to what it does next, and what it says about it.
+//!
+//! One decision a file; this one only puts them in order. Never: an action without a reason, or a destructive action on a fact
+//! that is unknown ([`crate::check`] refuses such a plan should a decision ever make one).
+//!
+//! A second plan over the world that the first one made is empty.
+
+mod action;
+mod adopt;
+mod certificates;
+mod conditions;
+mod endpoints;
+mod instances;
+mod notes;
+mod orphans;
+mod provision;
+mod status;
+mod volumes;
+
+use bellwether_api::v1::{PostgresCluster, PostgresClusterStatus};
+use bellwether_api::validate;
+use jiff::{SignedDuration, Timestamp};
+use kube::Resource;
+
+pub use action::{Action, Content, Effect, Existing, Note, SecretOrder, Target, WaitingOn};
+pub use adopt::{Adoption, Identity};
+pub use conditions::refused;
+pub use instances::Members;
+pub use provision::effective_durability;
+
+use crate::build::{Parent, Settings};
+use crate::fact::Fact;
+use crate::observed::Observed;
+use certificates::whole_seconds;
+use status::Verdict;
+
+/// What to do next, and why.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// In order: each may need those before it.
+    pub actions: Vec<Action>,
+    /// Why nothing more happens now.
+    pub waiting_on: Vec<WaitingOn>,
+    /// The status as it should be; nothing when too little was seen to say.
+    pub status: Option<PostgresClusterStatus>,
+    /// Look again after this long even if nothing changes.
+    pub requeue: Option<SignedDuration>,
+    /// What people may want to know, beyond what each action means ([`Action::note`]).
+    pub events: Vec<Note>,
+}
+
+/// Plans for one cluster.
+pub fn plan(observed: &Observed, now: Timestamp, settings: &Settings) -> Plan {
+    let now = whole_seconds(now);
+    match &observed.cluster {
+        Fact::Unknown => blind(observed),
+        Fact::Absent => without_cluster(observed),
+        Fact::Known(cluster) if cluster.meta().deletion_timestamp.is_some() => {
+            Plan { status: Some(status::deleting(cluster, now)), ..Plan::default() }
+        }
+        Fact::Known(cluster) => match Parent::of(cluster, settings) {
+            Some(parent) => for_cluster(observed, cluster, &parent, now),
+            None => blind(observed),
+        },
+    }
+}
+
+/// Nothing is known, so nothing is done.
+fn blind(observed: &Observed) -> Plan {
+    let mut unseen = vec!["PostgresCluster".to_owned()];
+    unseen.extend(observed.unreadable.iter().cloned());
+    Plan { waiting_on: vec![WaitingOn::Sight(unseen)], ..Plan::default() }
+}
+
+/// The cluster is gone. Its children went with it; what is left are volumes.
+fn without_cluster(observed: &Observed) -> Plan {
+    let actions = orphans::remove(observed, None);
+    let left: Vec<_> = orphans::doomed(observed, None).iter().map(|volume| volume.name.clone()).collect();
+    let waiting_on = if left.is_empty() { vec![] } else { vec![WaitingOn::Volumes(left)] };
+    Plan { actions, waiting_on, ..Plan::default() }
+}
+
+fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'_>, now: Timestamp) -> Plan {
+    let invalid = validate::validate(cluster);
+    let leftovers = leftovers(observed, parent);
+    let adoption = adopt::adopt(observed, parent);
+    let verdict = match (&adoption, invalid.first()) {
+        (_, Some(_)) => Verdict::Invalid(invalid.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
+        (Adoption::Refused { reason, message }, None) => Verdict::Refused(*reason, message.clone()),
+        (Adoption::Wait(on), None) => Verdict::Waiting(on.clone()),
+        (Adoption::Settled(_), None) if !leftovers.is_empty() => Verdict::Waiting(WaitingOn::Leftovers(leftovers)),
+        (Adoption::Settled(_), None) => Verdict::Go,
+    };
+    let identity = match adoption {
+        Adoption::Settled(identity) => identity,
+        Adoption::Wait(_) | Adoption::Refused { .. } => Identity::default(),
+    };
+    let mut plan = Plan::default();
+    let mut members = Members::default();
+    if verdict == Verdict::Go {
+        members = instances::members(observed, parent, &identity);
+        let secrets = certificates::certificates(observed, parent, now);
+        plan.requeue = secrets.next_renewal.map(|at| at.duration_since(now).max(SignedDuration::from_secs(1)));
+        let provision = provision::provision(observed, parent, &identity, &members, secrets);
+        plan.actions = provision.actions;
+        plan.waiting_on = provision.waiting_on;
+        plan.actions.append(&mut members.actions);
+        plan.waiting_on.append(&mut members.waiting_on);
+    } else {
+        // Volumes of an earlier cluster that asked for their removal: the new one waits for that.
+        plan.actions = orphans::remove(observed, Some(&parent.uid));
+    }
+    if let Verdict::Waiting(on) = &verdict {
+        plan.waiting_on.push(on.clone());
+    }
+    if observed.unseen().is_empty() && observed.unreadable.is_empty() {
+        let view = status::View { observed, parent, identity: &identity, members: &members, verdict: &verdict, now };
+        let waiting = status::waiting(&view);
+        plan.waiting_on.extend(waiting);
+        plan.status = Some(status::status(&view, &plan.waiting_on));
+    }
+    plan.events.extend(plan.status.as_ref().and_then(|status| notes::of_phase(cluster.status.as_ref(), status)));
+    plan
+}
+
+/// Objects under our names that the garbage collector still has to remove with an earlier cluster.
+fn leftovers(observed: &Observed, parent: &Parent<'_>) -> Vec<String> {
+    let theirs = |owner: Option<&str>| owner.is_some_and(|uid| uid != parent.uid);
+    let mut left = vec![];
+    for (name, pod) in &observed.pods.items {
+        left.extend(theirs(pod.owner.as_deref()).then(|| format!("Pod {name}")));
+    }
+    for (name, secret) in &observed.secrets.items {
+        left.extend(theirs(secret.owner.as_deref()).then(|| format!("Secret {name}")));
+    }
+    left.extend(observed.lease.known().filter(|lease| theirs(lease.owner.as_deref())).map(|_| "Lease".to_owned()));
+    for (kind, listing) in &observed.objects {
+        for (name, object) in &listing.items {
+            let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+            let controller = owners.filter(|owner| owner["controller"] == true).find_map(|owner| owner["uid"].as_str());
+            left.extend(theirs(controller).then(|| format!("{kind} {name}")));
+        }
+    }
+    left
+}

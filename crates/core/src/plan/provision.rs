@@ -1,0 +1,174 @@
+//! Decides which of the cluster's objects are created or corrected, in the order in which they depend on each other.
+//!
+//! From: the objects as they should be, and as they are. Never: writes what already holds, creates what it could not look for,
+//! writes to something that is being deleted (it would vanish a moment later, and with it what was built on it), or writes the
+//! Lease once it exists.
+
+use bellwether_api::v1::DurabilityMode;
+use serde_json::Value;
+
+use super::action::{Action, Effect, WaitingOn};
+use super::adopt::Identity;
+use super::instances::Members;
+use super::{certificates, endpoints, volumes};
+use crate::build::{self, Parent};
+use crate::contract::InstanceConfig;
+use crate::fact::Fact;
+use crate::object::{Desired, Kind};
+use crate::observed::Observed;
+use crate::wal::Term;
+
+/// Why an object that we wrote exactly so is written again.
+pub(super) const DRIFTED: &str = "somebody changed it";
+
+/// What to create or correct.
+#[derive(Clone, Debug, Default)]
+pub struct Provision {
+    /// In order; each needs those before it.
+    pub actions: Vec<Action>,
+    /// What is waited on.
+    pub waiting_on: Vec<WaitingOn>,
+}
+
+/// Everything that the cluster needs, its Secrets given.
+pub fn provision(
+    observed: &Observed,
+    parent: &Parent<'_>,
+    identity: &Identity,
+    members: &Members,
+    secrets: certificates::Certificates,
+) -> Provision {
+    let mut result = Provision::default();
+    for desired in build::rbac::agent(parent, &may_report(members)) {
+        result.ensure(observed, desired);
+    }
+    result.actions.extend(secrets.actions);
+    result.waiting_on.extend(secrets.waiting_on);
+    if !observed.config.is_unknown() {
+        let config = configuration(observed, parent, identity, members);
+        result.ensure(observed, build::config::config(parent, &config));
+    }
+    result.lease(observed, parent);
+    for desired in build::service::services(parent) {
+        result.ensure(observed, desired);
+    }
+    if observed.pods.complete {
+        for desired in endpoints::endpoints(observed, parent) {
+            result.ensure(observed, desired);
+        }
+    }
+    for instance in &members.wanted {
+        result.instance(observed, parent, instance);
+    }
+    let kept = volumes::keep(observed, parent, identity, members);
+    result.actions.extend(kept);
+    result.ensure(observed, build::disruption_budget::disruption_budget(parent));
+    result
+}
+
+impl Provision {
+    fn ensure(&mut self, observed: &Observed, desired: Desired) {
+        let why = match observed.object(desired.kind, &desired.name) {
+            Fact::Unknown => return self.wait(WaitingOn::Sight(vec![desired.kind.to_string()])),
+            Fact::Known(object) if deleting(object) => {
+                return self.wait(WaitingOn::Leftovers(vec![format!("{} {}", desired.kind, desired.name)]));
+            }
+            Fact::Known(object) if desired.holds_in(object) => return,
+            Fact::Known(object) if desired.was_applied_to(object) => DRIFTED,
+            Fact::Known(_) => "what it is made from changed",
+            Fact::Absent => "the cluster needs it",
+        };
+        self.actions.push(Action { effect: Effect::Apply(desired), why: why.to_owned() });
+    }
+
+    fn lease(&mut self, observed: &Observed, parent: &Parent<'_>) {
+        let last_term = parent.cluster.status.as_ref().and_then(|status| u64::try_from(status.term?).ok()).map(Term);
+        match observed.lease {
+            Fact::Known(_) => {}
+            Fact::Unknown => self.wait(WaitingOn::Sight(vec![Kind::Lease.to_string()])),
+            Fact::Absent => self.actions.push(Action {
+                effect: Effect::Create(build::lease::lease(parent, last_term)),
+                why: "agents decide by it who leads".to_owned(),
+            }),
+        }
+    }
+
+    /// Volumes and pod of one instance. Its pod comes last, and only when nothing that it needs is on its way out.
+    fn instance(&mut self, observed: &Observed, parent: &Parent<'_>, instance: &str) {
+        if !self.blocking().is_empty() {
+            return;
+        }
+        let mut leaving = vec![];
+        for (_, desired) in build::volume::volumes(parent, instance) {
+            match observed.volumes.get(&desired.name) {
+                Fact::Known(volume) if volume.terminating => leaving.push(volume.name.clone()),
+                Fact::Known(_) => {}
+                Fact::Unknown => return self.wait(WaitingOn::Sight(vec![Kind::PersistentVolumeClaim.to_string()])),
+                Fact::Absent => self.actions.push(Action {
+                    effect: Effect::Create(desired),
+                    why: format!("instance {instance} keeps its data on it"),
+                }),
+            }
+        }
+        match observed.pods.get(instance) {
+            Fact::Unknown => self.wait(WaitingOn::Sight(vec![Kind::Pod.to_string()])),
+            // Its volumes can't be removed while it uses them, nor made anew before they are removed.
+            _ if !leaving.is_empty() => self.wait(WaitingOn::Volumes(leaving)),
+            Fact::Known(pod) if pod.terminating => self.wait(WaitingOn::Stopping(vec![pod.name.clone()])),
+            Fact::Known(_) => {}
+            Fact::Absent => self.actions.push(Action {
+                effect: Effect::Create(build::pod::pod(parent, instance)),
+                why: format!("spec.replicas is {}", parent.cluster.spec.replicas),
+            }),
+        }
+    }
+
+    fn wait(&mut self, on: WaitingOn) {
+        if !self.waiting_on.contains(&on) {
+            self.waiting_on.push(on);
+        }
+    }
+
+    /// A pod whose Secret is missing would sit in ContainerCreating; it is better not to make it yet.
+    fn blocking(&self) -> Vec<&WaitingOn> {
+        self.waiting_on.iter().filter(|on| matches!(on, WaitingOn::OwnerPassword { .. })).collect()
+    }
+}
+
+/// The agents' configuration. The instance that may initialise is chosen once: while nobody leads, whoever was told that it
+/// may could be in the middle of it, and telling another would make two databases.
+fn configuration(observed: &Observed, parent: &Parent<'_>, identity: &Identity, members: &Members) -> InstanceConfig {
+    let spec = &parent.cluster.spec;
+    let told = observed.config.known().map(|config| config.bootstrap_instance.clone()).filter(|name| !name.is_empty());
+    let chosen = identity.primary.clone().or(told).or_else(|| members.wanted.first().cloned());
+    InstanceConfig {
+        parameters: spec.parameters.clone(),
+        pg_hba: spec.pg_hba.clone(),
+        initdb: spec.bootstrap.initdb.clone(),
+        durability: Some(effective_durability(spec.durability.mode, spec.replicas)),
+        instances: members.wanted.clone(),
+        bootstrap_instance: chosen.unwrap_or_default(),
+        system_identifier: identity.system,
+        wal_volume: spec.storage.wal.is_some(),
+    }
+}
+
+/// The durability in force: as asked, or by the number of instances.
+pub fn effective_durability(asked: Option<DurabilityMode>, replicas: i32) -> DurabilityMode {
+    asked.unwrap_or(match replicas {
+        ..=1 => DurabilityMode::Async,
+        2 => DurabilityMode::Preferred,
+        _ => DurabilityMode::Quorum,
+    })
+}
+
+/// Instances that are on their way out still report until they are gone.
+fn may_report(members: &Members) -> Vec<String> {
+    let mut names: Vec<_> = members.wanted.iter().chain(&members.surplus).cloned().collect();
+    names.sort();
+    names
+}
+
+fn deleting(object: &Value) -> bool {
+    object["metadata"].get("deletionTimestamp").is_some_and(|at| !at.is_null())
+}

@@ -1,0 +1,303 @@
+//! Decides what is said about the cluster: its phase, its instances, the operation under way and what that waits on.
+//!
+//! From: what was seen, and the status as it was (an operation keeps the time it began; "was ready once" tells a cluster that comes
+//! up from one that fell over). Never: says ready of what only reported so and is gone: the kubelet must agree.
+
+use bellwether_api::labels;
+use bellwether_api::reason::Reason;
+use bellwether_api::v1::{
+    InstanceRole, InstanceState, InstanceStatus, Operation, OperationKind, Phase, PostgresCluster,
+    PostgresClusterStatus,
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::adopt::Identity;
+use super::conditions;
+use super::instances::{Members, ours};
+use super::{WaitingOn, effective_durability};
+use crate::build::Parent;
+use crate::observed::{Observed, Pod};
+
+/// Whether the spec is being acted on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Yes.
+    Go,
+    /// Not yet.
+    Waiting(WaitingOn),
+    /// No: what is there forbids it.
+    Refused(Reason, String),
+    /// No: the spec can't be acted on.
+    Invalid(String),
+}
+
+/// What the status is made from.
+pub(super) struct View<'a> {
+    pub observed: &'a Observed,
+    pub parent: &'a Parent<'a>,
+    pub identity: &'a Identity,
+    pub members: &'a Members,
+    pub verdict: &'a Verdict,
+    pub now: Timestamp,
+}
+
+/// How an instance is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Health {
+    /// It leads or streams, and answers.
+    Good,
+    /// It is on its way there.
+    Coming,
+    /// It is not, and won't be by waiting.
+    Broken,
+}
+
+impl View<'_> {
+    /// The status before.
+    pub fn before(&self) -> Option<&PostgresClusterStatus> {
+        self.parent.cluster.status.as_ref()
+    }
+
+    /// The cluster's pods.
+    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.observed.pods.items.values().filter(|pod| ours(pod, self.parent))
+    }
+
+    /// The primary, if it accepts writes: by the Lease, by its own account, and by the kubelet's.
+    pub fn leading(&self) -> Option<&Pod> {
+        let leader = self.observed.leader()?;
+        self.pods().find(|pod| pod.name == leader && pod.leads())
+    }
+
+    /// Whether the cluster has been as specified before: from then on, what is missing is missing and not still coming.
+    pub fn established(&self) -> bool {
+        self.before().is_some_and(|status| {
+            let creating = status.operation.as_ref().is_some_and(|operation| operation.kind == OperationKind::Create);
+            match status.phase {
+                Some(Phase::Ready | Phase::Degraded | Phase::Unavailable) => true,
+                Some(Phase::Joining) => !creating,
+                _ => false,
+            }
+        })
+    }
+
+    /// Wanted instances of the given health, with what they say.
+    pub fn named(&self, health: Health) -> Vec<(String, Option<String>)> {
+        let wanted = self.members.wanted.iter().filter(|name| self.health(name) == health);
+        wanted.map(|name| (name.clone(), self.pod(name).and_then(said))).collect()
+    }
+
+    /// The Secret and key that the user named for the owner's password, while the cluster can't go on without it.
+    pub fn missing_owner_password(&self) -> Option<(String, String)> {
+        let from = self.parent.cluster.spec.bootstrap.initdb.owner_password.as_ref()?;
+        let has =
+            |secret: &crate::observed::Secret| secret.keys.iter().any(|key| key == crate::contract::key::PASSWORD);
+        let app = self.observed.secrets.items.get(&self.parent.names.app());
+        let there = self.observed.owner_password.known().is_some() || app.is_some_and(has);
+        (!there).then(|| (from.name.clone(), from.key.clone()))
+    }
+
+    fn pod(&self, name: &str) -> Option<&Pod> {
+        self.pods().find(|pod| pod.name == name)
+    }
+
+    fn health(&self, name: &str) -> Health {
+        let Some(pod) = self.pod(name) else { return Health::Coming };
+        match pod.state() {
+            _ if pod.trouble.is_some() || pod.report.is_unknown() => Health::Broken,
+            InstanceState::Leading | InstanceState::Streaming if pod.answers() => Health::Good,
+            InstanceState::NotStreaming | InstanceState::Down => Health::Broken,
+            _ => Health::Coming,
+        }
+    }
+
+    /// An instance that has never had data: it is being added, and nothing has failed.
+    fn is_new(&self, name: &str) -> bool {
+        self.pod(name).and_then(|pod| pod.report.known()).is_none_or(|report| {
+            report.role.is_none()
+                && matches!(
+                    report.state,
+                    InstanceState::Pending | InstanceState::Joining | InstanceState::Bootstrapping
+                )
+        })
+    }
+}
+
+/// The whole status.
+pub(super) fn status(view: &View<'_>, waiting_on: &[WaitingOn]) -> PostgresClusterStatus {
+    let phase = phase(view);
+    let kind = operation_kind(view, phase);
+    let spec = &view.parent.cluster.spec;
+    let lease = view.observed.lease.known();
+    let before = view.before();
+    let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+    PostgresClusterStatus {
+        observed_generation: view.parent.cluster.metadata.generation,
+        phase: Some(phase),
+        conditions: conditions::conditions(view, phase, kind),
+        // Who led last stays while nobody does: adoption and people both look for it.
+        primary: view.observed.leader().map(str::to_owned).or_else(|| before?.primary.clone()),
+        term: lease.and_then(|lease| i64::try_from(lease.term?).ok()).or_else(|| before?.term),
+        system_identifier: view
+            .identity
+            .system
+            .map(|system| system.to_string())
+            .or_else(|| before?.system_identifier.clone()),
+        replicas: count(view.pods().count()),
+        ready_replicas: count(view.pods().filter(|pod| pod.answers()).count()),
+        selector: Some(format!("{}={}", labels::CLUSTER, view.parent.names.cluster())),
+        instances: instances(view),
+        durability: Some(effective_durability(spec.durability.mode, spec.replicas)),
+        operation: kind.map(|kind| operation(view, kind, phase, waiting_on)),
+        last_backup: before.and_then(|status| status.last_backup.clone()),
+    }
+}
+
+/// What the cluster itself waits on, beyond what its objects do.
+pub(super) fn waiting(view: &View<'_>) -> Vec<WaitingOn> {
+    if *view.verdict != Verdict::Go {
+        return vec![];
+    }
+    if view.leading().is_none() {
+        let leader = view.observed.leader();
+        return match (leader, view.members.wanted.first()) {
+            (None, Some(first)) if view.identity.system.is_none() => {
+                let first = view
+                    .observed
+                    .config
+                    .known()
+                    .map(|config| config.bootstrap_instance.clone())
+                    .unwrap_or(first.clone());
+                let message = view.pod(&first).and_then(said);
+                vec![WaitingOn::Bootstrap(first, message)]
+            }
+            (leader, _) => vec![WaitingOn::Primary(leader.or(view.identity.primary.as_deref()).map(str::to_owned))],
+        };
+    }
+    let mut joining = view.named(Health::Coming);
+    joining.extend(view.named(Health::Broken));
+    if joining.is_empty() { vec![] } else { vec![WaitingOn::Joins(joining)] }
+}
+
+fn phase(view: &View<'_>) -> Phase {
+    match view.verdict {
+        Verdict::Invalid(_) | Verdict::Refused(..) => return Phase::Invalid,
+        Verdict::Waiting(_) => return Phase::Provisioning,
+        Verdict::Go => {}
+    }
+    if view.leading().is_none() {
+        return coming_up(view);
+    }
+    let (coming, broken) = (view.named(Health::Coming), view.named(Health::Broken));
+    if coming.is_empty() && broken.is_empty() && view.members.surplus.is_empty() {
+        return Phase::Ready;
+    }
+    if !view.established() {
+        return Phase::Joining;
+    }
+    let only_new = broken.is_empty() && coming.iter().all(|(name, _)| view.is_new(name));
+    if only_new && coming.is_empty() {
+        Phase::Ready
+    } else if only_new {
+        Phase::Joining
+    } else {
+        Phase::Degraded
+    }
+}
+
+/// Nobody leads: not yet, or no longer.
+fn coming_up(view: &View<'_>) -> Phase {
+    if view.established() {
+        return Phase::Unavailable;
+    }
+    let initialising = view.pods().any(|pod| {
+        matches!(pod.state(), InstanceState::Bootstrapping | InstanceState::Starting | InstanceState::Leading)
+    });
+    if initialising { Phase::Bootstrapping } else { Phase::Provisioning }
+}
+
+fn operation_kind(view: &View<'_>, phase: Phase) -> Option<OperationKind> {
+    match phase {
+        Phase::Provisioning | Phase::Bootstrapping => Some(OperationKind::Create),
+        Phase::Joining if !view.established() => Some(OperationKind::Create),
+        Phase::Joining => Some(OperationKind::ScaleUp),
+        Phase::Degraded | Phase::Unavailable => Some(OperationKind::Repair),
+        Phase::Ready if !view.members.surplus.is_empty() => Some(OperationKind::ScaleDown),
+        Phase::Ready | Phase::Invalid | Phase::Deleting => None,
+    }
+}
+
+fn operation(view: &View<'_>, kind: OperationKind, phase: Phase, waiting_on: &[WaitingOn]) -> Operation {
+    let going_on = view.before().and_then(|status| status.operation.as_ref()).filter(|before| before.kind == kind);
+    let step = match (kind, phase) {
+        (OperationKind::ScaleDown, _) => "Removing".to_owned(),
+        (_, phase) => format!("{phase:?}"),
+    };
+    let waiting: Vec<_> = waiting_on.iter().map(ToString::to_string).collect();
+    Operation {
+        kind,
+        step,
+        since: going_on.map_or(Time(view.now), |before| before.since.clone()),
+        waiting_on: waiting.join("; "),
+    }
+}
+
+fn instances(view: &View<'_>) -> Vec<InstanceStatus> {
+    let before = view.before().map(|status| status.instances.as_slice()).unwrap_or_default();
+    let mut instances: Vec<_> = view.pods().map(|pod| instance(pod, before)).collect();
+    instances.sort_by_key(|instance| view.parent.names.serial(&instance.name));
+    instances
+}
+
+fn instance(pod: &Pod, before: &[InstanceStatus]) -> InstanceStatus {
+    let report = pod.report.known();
+    let told = said(pod);
+    // See the conditions: one failing pull has two wordings that take turns.
+    let reworded = before.iter().find(|old| old.name == pod.name).and_then(|old| old.message.clone()).filter(|old| {
+        pod.trouble.as_ref().is_some_and(|t| t.reason == Reason::ImageUnavailable) && old.starts_with("image ")
+    });
+    InstanceStatus {
+        name: pod.name.clone(),
+        role: pod.role().filter(|role| *role != InstanceRole::Primary || !pod.terminating),
+        state: pod.state(),
+        ready: pod.answers(),
+        timeline: report.and_then(|report| report.timeline).map(|timeline| i64::from(timeline.0)),
+        node: pod.node.clone(),
+        message: reworded.or(told),
+    }
+}
+
+/// What keeps an instance, in the words of whoever knows best.
+fn said(pod: &Pod) -> Option<String> {
+    if pod.terminating {
+        return Some("stopping".to_owned());
+    }
+    let trouble = pod.trouble.as_ref().map(|trouble| trouble.message.clone());
+    trouble.or_else(|| pod.report.known()?.message.clone())
+}
+
+/// The status of a cluster whose deletion waits for something.
+pub(super) fn deleting(cluster: &PostgresCluster, now: Timestamp) -> PostgresClusterStatus {
+    let mut status = cluster.status.clone().unwrap_or_default();
+    let ready = |condition: &Condition| condition.type_ == conditions::READY;
+    if status.phase != Some(Phase::Deleting) {
+        let since =
+            status.conditions.iter().find(|c| ready(c) && c.status == "False").map(|c| c.last_transition_time.clone());
+        status.conditions.retain(|condition| !ready(condition));
+        status.conditions.insert(
+            0,
+            Condition {
+                type_: conditions::READY.to_owned(),
+                status: "False".to_owned(),
+                reason: Reason::Deleting.to_string(),
+                message: "the cluster is being deleted".to_owned(),
+                last_transition_time: since.unwrap_or(Time(now)),
+                observed_generation: cluster.metadata.generation,
+            },
+        );
+        status.phase = Some(Phase::Deleting);
+        status.operation = None;
+    }
+    status
+}

@@ -1,0 +1,86 @@
+//! Decides what is written on volumes: whose they are, which database is on them, who led last, what happens to them with their
+//! cluster, and their size.
+//!
+//! This is what a later cluster of the same name adopts by, so it is written as soon as it is known. Never: takes a volume that
+//! no wanted instance uses, changes a recorded system identifier, or makes a volume smaller.
+
+use std::collections::BTreeMap;
+
+use bellwether_api::labels;
+
+use super::action::{Action, Effect};
+use super::adopt::Identity;
+use super::instances::Members;
+use super::orphans;
+use crate::build::{self, Parent};
+use crate::observed::{Observed, Volume, VolumeRole};
+use crate::quantity;
+
+/// What to write on the volumes that are there.
+pub fn keep(observed: &Observed, parent: &Parent<'_>, identity: &Identity, members: &Members) -> Vec<Action> {
+    let taken = |volume: &&Volume| {
+        members.wanted.contains(&volume.instance) || volume.cluster_uid.as_deref() == Some(&parent.uid)
+    };
+    observed
+        .volumes
+        .items
+        .values()
+        .filter(|volume| !volume.terminating && volume.role.is_some())
+        .filter(taken)
+        .filter_map(|volume| patch(observed, parent, identity, volume))
+        .collect()
+}
+
+fn patch(observed: &Observed, parent: &Parent<'_>, identity: &Identity, volume: &Volume) -> Option<Action> {
+    let annotations = annotations(observed, parent, identity, volume);
+    let size = growth(parent, volume);
+    let why = match (&size, volume.cluster_uid.as_deref() == Some(&parent.uid)) {
+        (Some(size), _) => format!("spec.storage asks for {size}"),
+        (None, false) => "it holds this cluster's database and is adopted".to_owned(),
+        (None, true) => "it records what is on the volume".to_owned(),
+    };
+    let effect = Effect::PatchVolume { target: orphans::target(volume), annotations, size };
+    let changes =
+        matches!(&effect, Effect::PatchVolume { annotations, size, .. } if !annotations.is_empty() || size.is_some());
+    changes.then_some(Action { effect, why })
+}
+
+/// Only those that are not as they should be.
+fn annotations(
+    observed: &Observed,
+    parent: &Parent<'_>,
+    identity: &Identity,
+    volume: &Volume,
+) -> BTreeMap<String, String> {
+    let mut wanted = BTreeMap::new();
+    let mut set = |key: &str, value: String| drop(wanted.insert(key.to_owned(), value));
+    if volume.cluster_uid.as_deref() != Some(&parent.uid) {
+        set(labels::CLUSTER_UID, parent.uid.clone());
+    }
+    let policy = parent.cluster.spec.storage.on_delete;
+    if volume.on_delete != Some(policy) {
+        set(labels::ON_DELETE, build::volume::on_delete(policy).to_owned());
+    }
+    let report = observed.pods.items.get(&volume.instance).and_then(|pod| pod.report.known());
+    if volume.system_identifier.is_none()
+        && let Some(system) = report.and_then(|report| report.system_identifier)
+    {
+        set(labels::SYSTEM_IDENTIFIER, system.to_string());
+    }
+    // Who led is the Lease's to say: a dead primary's last report would go on claiming it.
+    let has_data =
+        volume.system_identifier.is_some() || report.is_some_and(|report| report.system_identifier.is_some());
+    if volume.role == Some(VolumeRole::Data) && has_data && observed.leader().is_some() {
+        let led = identity.primary.as_deref() == Some(&volume.instance);
+        if volume.was_primary != Some(led) {
+            set(labels::LAST_ROLE, if led { "primary" } else { "standby" }.to_owned());
+        }
+    }
+    wanted
+}
+
+fn growth(parent: &Parent<'_>, volume: &Volume) -> Option<String> {
+    let wanted = build::volume::size(parent, volume.role?)?;
+    let (now, then) = (quantity::millis(volume.size.as_deref()?)?, quantity::millis(&wanted.0)?);
+    (then > now).then(|| wanted.0.clone())
+}

@@ -1,0 +1,110 @@
+//! Who may do what: the least that the code needs, spelled out. No wildcards.
+//!
+//! The manifests in `deploy/rbac` are rendered from these functions, and the integration tests run the operator under exactly
+//! this role: a verb that is missing fails a test, and one that is too many stands here for everybody to see.
+
+use bellwether_api::GROUP;
+use bellwether_api::names::Names;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::object::Kind;
+
+/// The name of the operator's ClusterRole, its binding and its service account.
+pub const OPERATOR: &str = "bellwether-operator";
+
+/// What the operator may do.
+pub fn operator_role() -> ClusterRole {
+    ClusterRole {
+        metadata: ObjectMeta { name: Some(OPERATOR.to_owned()), ..ObjectMeta::default() },
+        rules: Some(operator_rules()),
+        ..ClusterRole::default()
+    }
+}
+
+/// The rules of [`operator_role`].
+pub fn operator_rules() -> Vec<PolicyRule> {
+    let mut rules = vec![
+        rule(GROUP, &["postgresclusters"], &["get", "list", "watch"]),
+        rule(GROUP, &["postgresclusters/status"], &["patch"]),
+        rule("", &["events"], &["create", "patch"]),
+    ];
+    rules.extend(Kind::ALL.iter().map(|kind| {
+        let (group, _, _, plural) = kind.coordinates();
+        rule(group, &[plural], operator_verbs(*kind))
+    }));
+    rules
+}
+
+/// Every child is cached (list, watch), looked at afresh where it matters (get), and applied (create, patch). Beyond that:
+fn operator_verbs(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        // Removed on scale-down or after eviction, and where the cluster says `onDelete: Delete`.
+        Kind::Pod | Kind::PersistentVolumeClaim => &["get", "list", "watch", "create", "patch", "delete"],
+        // Only created; `update` is never used, but Kubernetes lets nobody grant (to the agents) what they don't have.
+        Kind::Lease => &["get", "list", "watch", "create", "update"],
+        _ => &["get", "list", "watch", "create", "patch"],
+    }
+}
+
+/// What the agents of one cluster may do: their Lease, the read-write endpoints, their own pods. No Secret: what they need is
+/// mounted.
+pub fn agent_rules(names: &Names, instances: &[String]) -> Vec<PolicyRule> {
+    let named = |rule: PolicyRule, names: Vec<String>| PolicyRule { resource_names: Some(names), ..rule };
+    vec![
+        named(rule("coordination.k8s.io", &["leases"], &["get", "list", "watch", "update"]), vec![names.lease()]),
+        named(rule("discovery.k8s.io", &["endpointslices"], &["get", "patch"]), vec![names.rw()]),
+        named(rule("", &["pods"], &["get", "patch"]), instances.to_vec()),
+    ]
+}
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
+    let owned = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
+    PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(owned(resources)),
+        verbs: owned(verbs),
+        ..PolicyRule::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn covers(rules: &[PolicyRule], wanted: &PolicyRule) -> bool {
+        let has = |list: &Option<Vec<String>>, item: &str| list.iter().flatten().any(|other| other == item);
+        wanted.resources.iter().flatten().all(|resource| {
+            wanted.verbs.iter().all(|verb| {
+                rules.iter().any(|rule| {
+                    has(&rule.api_groups, &wanted.api_groups.as_ref().unwrap()[0])
+                        && has(&rule.resources, resource)
+                        && rule.verbs.contains(verb)
+                })
+            })
+        })
+    }
+
+    #[test]
+    fn nothing_is_a_wildcard() {
+        let agent = agent_rules(&Names::of("a"), &["a-1".to_owned()]);
+        for rule in operator_rules().into_iter().chain(agent) {
+            let lists = [rule.api_groups, rule.resources, Some(rule.verbs), rule.resource_names];
+            assert!(!lists.into_iter().flatten().flatten().any(|item| item == "*"));
+        }
+    }
+
+    #[test]
+    fn the_operator_holds_whatever_it_grants_to_agents() {
+        for wanted in agent_rules(&Names::of("a"), &["a-1".to_owned()]) {
+            assert!(covers(&operator_rules(), &wanted), "{wanted:?}");
+        }
+    }
+
+    #[test]
+    fn agents_reach_nothing_but_what_is_named() {
+        for rule in agent_rules(&Names::of("a"), &["a-1".to_owned()]) {
+            assert!(rule.resource_names.is_some_and(|names| !names.is_empty()));
+        }
+    }
+}
