@@ -1,0 +1,107 @@
+//! One cache for each kind that we look at. Secrets lose their contents before they are kept.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bellwether_api::labels;
+use bellwether_api::v1::PostgresCluster;
+use bellwether_core::object::Kind;
+use bellwether_core::observed::Listing;
+use bellwether_runtime::watch::{Cache, GroupBy, Key, Namespaces};
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use serde_json::Value;
+
+/// Everything that is watched.
+#[derive(Clone, Debug)]
+pub struct Caches {
+    /// The clusters.
+    pub clusters: Arc<Cache>,
+    /// Their children.
+    pub children: BTreeMap<Kind, Arc<Cache>>,
+}
+
+impl Caches {
+    /// Empty caches for these namespaces.
+    pub fn new(namespaces: &Namespaces) -> Self {
+        let children = Kind::ALL.into_iter().map(|kind| {
+            let strip = if kind == Kind::Secret { hide_contents } else { keep };
+            (kind, Cache::new(resource(kind), GroupBy::Label(labels::CLUSTER), namespaces, strip))
+        });
+        Self {
+            clusters: Cache::new(ApiResource::erase::<PostgresCluster>(&()), GroupBy::Itself, namespaces, keep),
+            children: children.collect(),
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Cache>> {
+        std::iter::once(&self.clusters).chain(self.children.values())
+    }
+
+    /// What is known of a cluster's children of one kind.
+    pub fn listing(&self, kind: Kind, key: &Key) -> Listing<Value> {
+        let Some(cache) = self.children.get(&kind) else { return Listing::default() };
+        // Completeness first: what arrives in between may be missing from the group, but not be called absent.
+        let complete = cache.complete();
+        Listing { complete, items: cache.group(key).into_iter().map(|(name, object)| (name, json(&object))).collect() }
+    }
+
+    /// The answer to a write of ours.
+    pub fn remember(&self, kind: Kind, object: DynamicObject) {
+        if let Some(cache) = self.children.get(&kind) {
+            cache.remember(object);
+        }
+    }
+}
+
+/// The resource of a kind.
+pub fn resource(kind: Kind) -> ApiResource {
+    let (group, version, name, plural) = kind.coordinates();
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), plural)
+}
+
+/// As JSON.
+pub fn json(object: &DynamicObject) -> Value {
+    // It came from JSON.
+    serde_json::to_value(object).unwrap_or_default()
+}
+
+fn keep(_: &mut DynamicObject) {}
+
+/// Which keys have a value is all that anybody asks of the cache.
+fn hide_contents(secret: &mut DynamicObject) {
+    if let Some(fields) = secret.data.as_object_mut() {
+        fields.remove("stringData");
+        for value in
+            fields.get_mut("data").and_then(Value::as_object_mut).into_iter().flat_map(|data| data.values_mut())
+        {
+            let set = value.as_str().is_some_and(|text| !text.is_empty());
+            *value = if set { "AA==" } else { "" }.into();
+        }
+    }
+    if let Some(annotations) = &mut secret.metadata.annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn contents_of_secrets_are_not_kept() {
+        let mut secret: DynamicObject = serde_json::from_value(json!({
+            "metadata": {"name": "s", "annotations": {
+                "kubectl.kubernetes.io/last-applied-configuration": "{\"stringData\": {\"password\": \"hunter2\"}}",
+            }},
+            "data": {"password": "aHVudGVyMg==", "empty": ""},
+        }))
+        .unwrap();
+        hide_contents(&mut secret);
+        let kept = super::json(&secret).to_string();
+        assert!(!kept.contains("aHVudGVyMg") && !kept.contains("hunter2"), "{kept}");
+        assert_eq!(secret.data["data"], json!({"password": "AA==", "empty": ""}));
+    }
+}

@@ -1,0 +1,101 @@
+//! What can go wrong between us and the API server, by what is to be done about it.
+
+use bellwether_core::check::Violation;
+use bellwether_runtime::client::DeadlinePassed;
+
+/// Why a reconcile did not get to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Worth trying again by itself: the network, an overloaded or restarting API server, a conflict.
+    #[error("{doing}: {cause}; it is tried again")]
+    Transient {
+        /// What was being done.
+        doing: String,
+        /// What came back.
+        cause: String,
+    },
+    /// The API server understood and said no: a missing permission, a quota, a value it doesn't take. Said in a condition, and
+    /// tried again slowly, because what is missing may be given without any change of ours.
+    #[error("{doing}: refused by the API server: {cause}")]
+    Refused {
+        /// What was being done.
+        doing: String,
+        /// What came back; for a missing permission it names verb and resource.
+        cause: String,
+    },
+    /// The world changed under the plan. Not an error: it is looked at afresh.
+    #[error("{doing}: the world has changed since it was planned ({cause})")]
+    Overtaken {
+        /// What was being done.
+        doing: String,
+        /// What is different.
+        cause: String,
+    },
+    /// The plan breaks an invariant. Nothing of it was carried out.
+    #[error("the plan was not carried out, this is a bug: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Forbidden(Vec<Violation>),
+    /// A Secret's contents could not be made.
+    #[error("{doing}: {cause}")]
+    Secret {
+        /// What was being made.
+        doing: String,
+        /// Why it could not be.
+        cause: String,
+    },
+}
+
+impl Failure {
+    /// From an answer of the API server.
+    pub fn of(doing: impl Into<String>, error: &kube::Error) -> Self {
+        let doing = doing.into();
+        match error {
+            kube::Error::Api(status) => {
+                let cause = status.message.clone();
+                match status.code {
+                    409 | 412 => Self::Overtaken { doing, cause },
+                    // 404 to a write: the namespace is gone or the kind isn't served.
+                    400 | 401 | 403 | 404 | 405 | 413 | 415 | 422 => Self::Refused { doing, cause },
+                    _ => Self::Transient { doing, cause },
+                }
+            }
+            other => Self::Transient { doing, cause: other.to_string() },
+        }
+    }
+
+    /// From a request that did not answer in time.
+    pub fn late(doing: impl Into<String>, deadline: DeadlinePassed) -> Self {
+        Self::Transient { doing: doing.into(), cause: deadline.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    fn answer(code: u16, message: &str) -> Failure {
+        Failure::of(
+            "apply Secret a-ca",
+            &kube::Error::Api(Box::new(Status { code, message: message.into(), ..Status::default() })),
+        )
+    }
+
+    #[test]
+    fn a_missing_permission_is_named_with_its_verb() {
+        let failure = answer(403, r#"secrets is forbidden: User "x" cannot create resource "secrets""#);
+        assert!(matches!(failure, Failure::Refused { .. }));
+        assert!(failure.to_string().contains("cannot create resource"), "{failure}");
+    }
+
+    #[test]
+    fn an_overloaded_server_is_tried_again() {
+        for code in [429, 500, 503, 504] {
+            assert!(matches!(answer(code, ""), Failure::Transient { .. }), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_conflict_is_not_an_error() {
+        assert!(matches!(answer(409, ""), Failure::Overtaken { .. }));
+    }
+}

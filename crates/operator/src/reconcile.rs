@@ -1,0 +1,126 @@
+//! One pass over one cluster: observe, plan, check, act, say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bellwether_api::v1::PostgresCluster;
+use bellwether_core::check::check;
+use bellwether_core::fact::Fact;
+use bellwether_core::plan::{self, Plan, plan};
+use bellwether_runtime::queue::Outcome;
+use bellwether_runtime::watch::Key;
+use jiff::Timestamp;
+use kube::Client;
+
+use crate::act::Actor;
+use crate::caches::Caches;
+use crate::events::Events;
+use crate::failure::Failure;
+use crate::observe::observe;
+use crate::settings::Settings;
+use crate::status;
+
+/// What every pass needs.
+#[derive(Clone)]
+pub struct Reconciler {
+    /// The client.
+    pub client: Client,
+    /// What is watched.
+    pub caches: Caches,
+    /// Settings.
+    pub settings: Settings,
+    /// What was told.
+    pub events: Arc<Events>,
+}
+
+impl Reconciler {
+    /// One pass. The outcome says when to come back.
+    pub async fn reconcile(&self, key: &Key) -> Outcome {
+        match self.pass(key).await {
+            Ok(again) => Outcome::Done(again),
+            Err(Failure::Overtaken { doing, cause }) => {
+                tracing::debug!(doing, cause, "overtaken, looking again");
+                // The watch is about to deliver what overtook us; a moment later it is here even if that event was coalesced.
+                Outcome::Done(Some(Duration::from_secs(1)))
+            }
+            Err(failure) => {
+                tracing::warn!(error = %failure, "reconcile failed");
+                Outcome::Retry { jitter: fraction() }
+            }
+        }
+    }
+
+    async fn pass(&self, key: &Key) -> Result<Option<Duration>, Failure> {
+        let now = Timestamp::now();
+        let observed = observe(&self.client, &self.caches, key).await?;
+        for unreadable in &observed.unreadable {
+            tracing::warn!(object = unreadable, "object can't be read");
+        }
+        let plan = plan(&observed, now, &self.settings.objects);
+        check(&plan, &observed).map_err(Failure::Forbidden)?;
+        let cluster = observed.cluster.known();
+        let actor = Actor { client: &self.client, caches: &self.caches, key, observed: &observed };
+        let acted = self.act(&actor, &plan, cluster, now).await;
+        let said = self.say(key, cluster, &plan, acted.as_ref().err(), now).await;
+        acted?;
+        said?;
+        Ok(self.again(&observed.cluster, &plan))
+    }
+
+    async fn act(
+        &self,
+        actor: &Actor<'_>,
+        plan: &Plan,
+        cluster: Option<&PostgresCluster>,
+        now: Timestamp,
+    ) -> Result<(), Failure> {
+        for action in &plan.actions {
+            actor.carry_out(action, now).await?;
+            tracing::info!(%action, "done");
+            if let (Some(note), Some(cluster)) = (action.note(), cluster) {
+                self.events.publish(&self.client, actor.key, cluster, &note, now).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn say(
+        &self,
+        key: &Key,
+        cluster: Option<&PostgresCluster>,
+        plan: &Plan,
+        failure: Option<&Failure>,
+        now: Timestamp,
+    ) -> Result<(), Failure> {
+        let (Some(cluster), Some(status)) = (cluster, plan.status.clone()) else { return Ok(()) };
+        let status = match failure {
+            Some(failure @ (Failure::Refused { .. } | Failure::Secret { .. })) => {
+                plan::refused(status, cluster.status.as_ref(), failure.to_string(), now)
+            }
+            _ => status,
+        };
+        if status::write(&self.client, &self.caches, key, cluster, &status).await? {
+            for note in &plan.events {
+                self.events.publish(&self.client, key, cluster, note, now).await;
+            }
+        }
+        Ok(())
+    }
+
+    fn again(&self, cluster: &Fact<PostgresCluster>, plan: &Plan) -> Option<Duration> {
+        if cluster.is_absent() && plan.waiting_on.is_empty() {
+            return None;
+        }
+        let resync = self.settings.resync.mul_f64(1.0 - 0.1 * fraction());
+        let wanted = plan.requeue.and_then(|after| Duration::try_from(after).ok());
+        Some(wanted.map_or(resync, |wanted| wanted.min(resync)))
+    }
+}
+
+/// A number between 0 and 1, to keep many from doing the same at the same time.
+fn fraction() -> f64 {
+    let mut bytes = [0u8; 2];
+    // Without randomness everybody comes at once, which is a burden and not an error.
+    let _ = getrandom::fill(&mut bytes);
+    f64::from(u16::from_le_bytes(bytes)) / f64::from(u16::MAX)
+}
