@@ -19,7 +19,7 @@ fn every_reason_has_a_runbook_and_every_runbook_a_reason() {
 
 #[test]
 fn a_runbook_says_what_it_means_what_happens_and_what_to_do() {
-    for reason in Reason::ALL.iter().copied() {
+    for reason in Reason::ALL {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/runbooks/{reason}.md"));
         let text = std::fs::read_to_string(&page).expect("the page is there");
         assert!(text.starts_with(&format!("# {reason}\n")), "{reason}: the title is the reason");

@@ -38,7 +38,7 @@ impl OnChange {
                 "Changing it restarts nothing; what PostgreSQL reads only when it starts takes effect at the next restart."
             }
             Self::Restart => {
-                "Changing it takes a restart of every instance, standbys first (see `automation.updates`)."
+                "A change reaches an instance when it restarts; `status` says which instances still wait for that."
             }
             Self::Grows => "It may be raised, never lowered; volumes grow in place where their StorageClass allows it.",
             Self::OnceInitialised => "It can't be changed once the database exists.",

@@ -89,6 +89,7 @@ use crate::versions;
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[allow(clippy::duplicated_attributes, reason = "several columns have the same type")]
 pub struct PostgresClusterSpec {
     /// PostgreSQL's major version, as a string: `"17"`. Left out, the newest version that Bellwether is tested on is
     /// taken and stored here, so a later release of Bellwether never moves a running cluster. Name it in manifests that

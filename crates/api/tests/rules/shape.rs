@@ -52,7 +52,7 @@ fn the_default_version_is_the_newest_tested() {
 #[test]
 fn every_field_of_the_spec_is_in_the_table() {
     let table = fields();
-    let missing: Vec<_> = own_fields(&SCHEMA["properties"]["spec"], "spec".to_owned())
+    let missing: Vec<_> = own_fields(&SCHEMA["properties"]["spec"], "spec")
         .into_iter()
         .filter(|path| !table.iter().any(|field| field.path == path))
         .collect();
@@ -92,7 +92,7 @@ fn a_field_is_described_by_its_own_comment(#[case] path: &str, #[case] beginning
 
 #[test]
 fn everything_that_a_rule_reads_has_a_bound() {
-    for path in own_fields(&SCHEMA["properties"]["spec"], "spec".to_owned()) {
+    for path in own_fields(&SCHEMA["properties"]["spec"], "spec") {
         let node = v1::at(&SCHEMA, &path).expect("it was found there");
         let bounded = match node["type"].as_str() {
             Some("string") => node.get("maxLength").is_some() || node.get("enum").is_some(),
@@ -105,20 +105,20 @@ fn everything_that_a_rule_reads_has_a_bound() {
 }
 
 /// The fields of the spec that are ours to describe. What is Kubernetes' own stops at its first level.
-fn own_fields(node: &Value, path: String) -> Vec<String> {
+fn own_fields(node: &Value, path: &str) -> Vec<String> {
     let kubernetes = ["affinity", "tolerations", "topologySpreadConstraints"];
     let mut found = vec![];
     if let Some(properties) = node["properties"].as_object() {
         for (name, child) in properties {
             let path = format!("{path}.{name}");
             if !kubernetes.contains(&name.as_str()) {
-                found.extend(own_fields(child, path.clone()));
+                found.extend(own_fields(child, &path));
             }
             found.push(path);
         }
     }
     if node["items"].is_object() {
-        found.extend(own_fields(&node["items"], format!("{path}[]")));
+        found.extend(own_fields(&node["items"], &format!("{path}[]")));
     }
     found
 }
