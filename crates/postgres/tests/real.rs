@@ -15,6 +15,9 @@ use bellwether_postgres::pidfile::{self, Status};
 use bellwether_postgres::signal::{self, StartAs};
 use bellwether_postgres::sql::{Changed, Context, POSTGRES_DATABASE, Remote, Session, SqlError, TlsClient};
 use bellwether_postgres::{Secret, SlotName, control};
+use tokio_postgres::config::SslMode;
+use tokio_postgres::error::SqlState;
+
 use server::{Authority, DEADLINE, PORT, Server, as_postgres, eventually};
 
 fn password() -> Secret {
@@ -114,9 +117,14 @@ async fn people_come_in_only_as_the_rules_say() {
     assert!(matches!(believed, Err(SqlError::Unreachable { .. })), "{believed:?}");
 
     let mut clear = tokio_postgres::Config::new();
-    clear.host(primary.address().to_string()).port(PORT).user("app").ssl_mode(tokio_postgres::config::SslMode::Disable);
-    let clear = clear.connect(tokio_postgres::NoTls).await;
-    assert!(clear.err().and_then(|error| error.code().cloned()).is_some(), "clear text is refused");
+    clear
+        .host(primary.address().to_string())
+        .port(PORT)
+        .user("app")
+        .dbname(POSTGRES_DATABASE)
+        .ssl_mode(SslMode::Disable);
+    let refusal = clear.connect(tokio_postgres::NoTls).await.err().expect("clear text is refused");
+    assert_eq!(refusal.code(), Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION), "{refusal}");
 }
 
 #[tokio::test]
@@ -263,6 +271,6 @@ async fn a_server_that_hangs_is_noticed() {
     let error = session.run_script("select pg_sleep(60)").await.unwrap_err();
     // Who gives up first, server or client, is a matter of microseconds.
     let given_up = matches!(error, SqlError::Deadline { .. }) && !session.is_usable();
-    let cancelled = error.code() == Some(&tokio_postgres::error::SqlState::QUERY_CANCELED);
+    let cancelled = error.code() == Some(&SqlState::QUERY_CANCELED);
     assert!(given_up || cancelled, "{error}");
 }

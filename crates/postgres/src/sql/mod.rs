@@ -41,7 +41,8 @@ const APPLICATION: &str = "bellwether";
 #[derive(Debug)]
 pub struct Session {
     client: Client,
-    driver: JoinHandle<()>,
+    /// What moves the bytes; taken when the session ends.
+    driver: Option<JoinHandle<()>>,
     deadline: Duration,
     spoilt: AtomicBool,
 }
@@ -166,7 +167,7 @@ impl Session {
                 tracing::debug!(error = %describe(&error), "a session with PostgreSQL ended");
             }
         });
-        Ok(Self { client, driver, deadline, spoilt: AtomicBool::new(false) })
+        Ok(Self { client, driver: Some(driver), deadline, spoilt: AtomicBool::new(false) })
     }
 
     /// Whether it can be asked anything more.
@@ -205,8 +206,20 @@ impl Session {
 }
 
 impl Drop for Session {
+    /// Takes leave, for as long as a question may take: a connection that just breaks off is a line in the server's log.
     fn drop(&mut self) {
-        self.driver.abort();
+        let Some(mut driver) = self.driver.take() else { return };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) if self.is_usable() => {
+                let patience = self.deadline;
+                drop(runtime.spawn(async move {
+                    if tokio::time::timeout(patience, &mut driver).await.is_err() {
+                        driver.abort();
+                    }
+                }));
+            }
+            _ => driver.abort(),
+        }
     }
 }
 
