@@ -178,7 +178,8 @@ async fn a_retention_in_words_is_refused(w: World) {
 
 async fn shrinking_storage_is_refused(w: World) {
     let (before, change) = (json!({"storage": {"size": "100Gi"}}), json!({"storage": {"size": "50Gi"}}));
-    refuses_change(&w, &before, &change, "spec.storage.size", "\"50Gi\" (was \"100Gi\")", "set it back or raise it").await;
+    refuses_change(&w, &before, &change, "spec.storage.size", "\"50Gi\" (was \"100Gi\")", "set it back or raise it")
+        .await;
 }
 
 async fn an_owned_parameter_is_refused(w: World) {
@@ -208,8 +209,9 @@ async fn our_scale_is_bounded_like_replicas(w: World) {
     assert_eq!(w.get(&path).await.code(200).object()["spec"]["replicas"], 3);
     let scaled = w.patch(Patch::Merge, &path, &json!({"spec": {"replicas": 5}})).await.code(200).object();
     assert_eq!(scaled["spec"]["replicas"], 5);
-    w.patch(Patch::Merge, &path, &json!({"spec": {"replicas": 11}}))
-        .await
-        .refused(422, "Invalid")
-        .mentioning(&["spec.replicas", "11", "should be less than or equal to 10"]);
+    w.patch(Patch::Merge, &path, &json!({"spec": {"replicas": 11}})).await.refused(422, "Invalid").mentioning(&[
+        "spec.replicas",
+        "11",
+        "should be less than or equal to 10",
+    ]);
 }

@@ -68,7 +68,8 @@ impl TestServer {
     }
 
     async fn start_ours() -> Self {
-        let running = Server::start(ServerConfig::in_memory()).await.unwrap_or_else(|error| panic!("our server: {error}"));
+        let running =
+            Server::start(ServerConfig::in_memory()).await.unwrap_or_else(|error| panic!("our server: {error}"));
         let kubeconfig = running.admin_kubeconfig().unwrap_or_else(|error| panic!("our server's kubeconfig: {error}"));
         let kubeconfig = Kubeconfig::from_yaml(&kubeconfig).expect("our server writes kubeconfigs that can be read");
         let access = connect(kubeconfig, false, true).await;

@@ -8,6 +8,8 @@ use http::Request;
 use kube::Client;
 use serde_json::Value;
 
+use crate::world::EXCHANGED;
+
 type Source = Lines<std::pin::Pin<Box<dyn AsyncBufRead + Send>>>;
 
 /// An open watch.
@@ -33,10 +35,20 @@ impl Event {
 
 impl Watch {
     pub async fn open(client: &Client, uri: &str) -> Self {
-        let request = Request::get(uri).body(vec![]).expect("a well-formed request");
-        let stream = client.request_stream(request).await.unwrap_or_else(|error| panic!("GET {uri}: {error}"));
-        let stream: std::pin::Pin<Box<dyn AsyncBufRead + Send>> = Box::pin(stream);
-        Self { asked: uri.to_owned(), lines: stream.lines() }
+        for _ in 0..100 {
+            let request = Request::get(uri).body(vec![]).expect("a well-formed request");
+            match client.request_stream(request).await {
+                Ok(stream) => {
+                    let stream: std::pin::Pin<Box<dyn AsyncBufRead + Send>> = Box::pin(stream);
+                    return Self { asked: uri.to_owned(), lines: stream.lines() };
+                }
+                Err(error) if error.to_string().contains(EXCHANGED) => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                Err(error) => panic!("GET {uri}: {error}"),
+            }
+        }
+        panic!("GET {uri}: {EXCHANGED:?} for 5 s");
     }
 
     /// The next event; none when the server has ended the watch.

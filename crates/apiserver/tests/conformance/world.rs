@@ -211,12 +211,28 @@ impl World {
     }
 }
 
+/// A kube-apiserver that exchanges the storage of a custom resource, because its definition changed or has just been
+/// established, answers this for a moment, before it looks at the request. Clients retry it, and so does the suite.
+pub const EXCHANGED: &str = "apiserver is shutting down";
+
 async fn send(client: &Client, method: Method, path: &str, headers: &[(&str, &str)], body: Option<String>) -> Reply {
+    let body = body.unwrap_or_default().into_bytes();
+    for _ in 0..100 {
+        let reply = send_once(client, &method, path, headers, body.clone()).await;
+        if reply.code != 503 || reply.body["message"] != EXCHANGED {
+            return reply;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{method} {path}: {EXCHANGED:?} for 5 s");
+}
+
+async fn send_once(client: &Client, method: &Method, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Reply {
     let mut request = Request::builder().method(method.clone()).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let request = request.body(Body::from(body.unwrap_or_default().into_bytes())).expect("a well-formed request");
+    let request = request.body(Body::from(body)).expect("a well-formed request");
     let asked = format!("{method} {path}");
     let response = client.send(request).await.unwrap_or_else(|error| panic!("{asked}: {error}"));
     let (head, body) = response.into_parts();
