@@ -10,6 +10,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use super::protobuf::{self, WireError};
 use super::refusal;
 use crate::error::ApiError;
 use crate::request::PatchKind;
@@ -47,8 +48,17 @@ pub(super) fn object(headers: &HeaderMap, body: &[u8], kind: &str) -> Result<Par
             ))
         }),
         "application/yaml" => yaml(body),
-        _ => Err(ApiError::unsupported_media_type(&["application/json", "application/yaml"])),
+        "application/vnd.kubernetes.protobuf" => match protobuf::object(body) {
+            Ok(object) => Ok(Parsed { object, duplicates: vec![] }),
+            Err(WireError::Kind(_)) => Err(unsupported()),
+            Err(error) => Err(ApiError::bad_request(error.to_string())),
+        },
+        _ => Err(unsupported()),
     }
+}
+
+fn unsupported() -> ApiError {
+    ApiError::unsupported_media_type(&["application/json", "application/yaml"])
 }
 
 /// The kind of a patch and the patch itself.

@@ -23,6 +23,7 @@ mod openapi;
 mod options;
 mod pki;
 mod pods;
+mod protobuf;
 mod rbac;
 mod refusal;
 mod respond;
@@ -32,6 +33,8 @@ mod serve;
 mod server;
 mod shared;
 mod table;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod token;
 mod user;

@@ -68,7 +68,8 @@ impl Pki {
         }
         let dir = dir.map(Path::to_owned);
         let authority = kept(dir.as_deref(), "ca", now, None, || new_authority(now))?;
-        let server = kept(dir.as_deref(), "server", now, Some(&authority.certificate), || {
+        let file = format!("server-{}", listen.to_string().replace(':', "_"));
+        let server = kept(dir.as_deref(), &file, now, Some(&authority.certificate), || {
             sign(&authority, server_params(listen)?, now)
         })?;
         Ok(Pki { dir, authority, server })
@@ -79,11 +80,11 @@ impl Pki {
         &self.authority.certificate
     }
 
-    /// A client certificate; the same one again as long as it is good.
-    pub fn client(&self, user: &str, groups: &[&str], now: Timestamp) -> Result<Identity, PkiError> {
+    /// A client certificate for a user in at most one group; the same one again as long as it is good.
+    pub fn client(&self, user: &str, group: Option<&str>, now: Timestamp) -> Result<Identity, PkiError> {
         let file = format!("client-{}", user.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
         kept(self.dir.as_deref(), &file, now, Some(&self.authority.certificate), || {
-            sign(&self.authority, client_params(user, groups)?, now)
+            sign(&self.authority, client_params(user, group), now)
         })
     }
 }
@@ -143,7 +144,7 @@ pub(super) fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> 
 fn new_authority(now: Timestamp) -> Result<Identity, PkiError> {
     let failed = |source| PkiError::Certificate { what: "making the certificate authority".into(), source };
     let mut params = CertificateParams::default();
-    params.distinguished_name = distinguished("bellwether", &[]);
+    params.distinguished_name = distinguished("bellwether", None);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     valid_for(&mut params, AUTHORITY_DAYS, now);
@@ -162,7 +163,7 @@ fn server_params(listen: IpAddr) -> Result<CertificateParams, PkiError> {
     ];
     let mut params = CertificateParams::new(names.map(String::from).to_vec())
         .map_err(|source| PkiError::Certificate { what: "naming the server".into(), source })?;
-    params.distinguished_name = distinguished("kube-apiserver", &[]);
+    params.distinguished_name = distinguished("kube-apiserver", None);
     params.subject_alt_names.push(SanType::IpAddress(Ipv4Addr::LOCALHOST.into()));
     params.subject_alt_names.push(SanType::IpAddress(Ipv6Addr::LOCALHOST.into()));
     if !listen.is_unspecified() && listen != IpAddr::from(Ipv4Addr::LOCALHOST) {
@@ -172,18 +173,18 @@ fn server_params(listen: IpAddr) -> Result<CertificateParams, PkiError> {
     Ok(params)
 }
 
-fn client_params(user: &str, groups: &[&str]) -> Result<CertificateParams, PkiError> {
+fn client_params(user: &str, group: Option<&str>) -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name = distinguished(user, groups);
+    params.distinguished_name = distinguished(user, group);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    Ok(params)
+    params
 }
 
-fn distinguished(name: &str, groups: &[&str]) -> DistinguishedName {
+fn distinguished(name: &str, group: Option<&str>) -> DistinguishedName {
     let mut distinguished = DistinguishedName::new();
     distinguished.push(DnType::CommonName, name);
-    for group in groups {
-        distinguished.push(DnType::OrganizationName, *group);
+    if let Some(group) = group {
+        distinguished.push(DnType::OrganizationName, group);
     }
     distinguished
 }
@@ -228,8 +229,8 @@ mod tests {
         let (first, second) = (open(dir.path(), now), open(dir.path(), now));
         assert_eq!(first.authority(), second.authority());
         assert_eq!(first.server.certificate, second.server.certificate);
-        let admin = first.client("admin", &["system:masters"], now).unwrap();
-        assert_eq!(admin.certificate, second.client("admin", &["system:masters"], now).unwrap().certificate);
+        let admin = first.client("admin", Some("system:masters"), now).unwrap();
+        assert_eq!(admin.certificate, second.client("admin", Some("system:masters"), now).unwrap().certificate);
     }
 
     #[test]

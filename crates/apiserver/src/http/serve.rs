@@ -113,9 +113,7 @@ async fn handle(
         app.authorize(&user, &ask).inspect_err(|error| app.note_refusal(&user, &ask, &agent, error, now))?;
         return app.describe(&route, accepted.unwrap_or_default(), &parts.headers);
     };
-    let verb = path
-        .verb(&parts.method, query.flag("watch") || query.flag("watch="))
-        .ok_or_else(refusal::method_not_allowed)?;
+    let verb = path.verb(&parts.method, query.flag("watch")).ok_or_else(refusal::method_not_allowed)?;
     let ask = ask(&path, verb);
     app.authorize(&user, &ask).inspect_err(|error| app.note_refusal(&user, &ask, &agent, error, now))?;
     let accepted = accepted.ok_or_else(refusal::not_acceptable)?;

@@ -179,12 +179,12 @@ impl Running {
 
     /// A kubeconfig for somebody who may do everything.
     pub fn admin_kubeconfig(&self) -> Result<String, PkiError> {
-        self.kubeconfig_for_user("kubernetes-admin", &[MASTERS])
+        self.kubeconfig_for_user("kubernetes-admin", Some(MASTERS))
     }
 
-    /// A kubeconfig with a client certificate for a user in groups.
-    pub fn kubeconfig_for_user(&self, user: &str, groups: &[&str]) -> Result<String, PkiError> {
-        let identity = self.pki.client(user, groups, Timestamp::now())?;
+    /// A kubeconfig with a client certificate for a user, in a group.
+    pub fn kubeconfig_for_user(&self, user: &str, group: Option<&str>) -> Result<String, PkiError> {
+        let identity = self.pki.client(user, group, Timestamp::now())?;
         Ok(kubeconfig::render(&self.url(), self.authority(), user, "default", &Credential::Certificate(&identity)))
     }
 

@@ -55,13 +55,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_names_its_user_and_groups() {
+    fn a_certificate_names_its_user_and_group() {
         let now = jiff::Timestamp::now();
         let pki = Pki::open(None, std::net::Ipv4Addr::LOCALHOST.into(), now).unwrap();
-        let identity = pki.client("alice", &["dba", "ops"], now).unwrap();
+        let identity = pki.client("alice", Some("dba"), now).unwrap();
         let (_, pem) = x509_parser::pem::parse_x509_pem(identity.certificate.as_bytes()).unwrap();
         let user = User::from_certificate(&pem.contents).unwrap();
-        assert_eq!(user, User::new("alice", ["dba".to_owned(), "ops".to_owned()]));
+        assert_eq!(user, User::new("alice", ["dba".to_owned()]));
         assert!(!user.is_master());
     }
 
