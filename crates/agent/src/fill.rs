@@ -2,17 +2,22 @@
 //!
 //! Never: without a marker on the volume ([`Volume::begin`](crate::volume::Volume::begin)), or with another database than the Lease names.
 
+use std::time::Duration;
+
 use bellwether_api::v1::{InstanceRole, InstanceState};
 use bellwether_core::contract::{Leader, SUPERUSER};
 use bellwether_core::instance::start::{LeaseView, VolumeState};
 use bellwether_postgres::basebackup::{BaseBackup, Progress};
 use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
 use bellwether_postgres::initdb::{NewCluster, PasswordFile};
-use bellwether_postgres::sql::{POSTGRES_DATABASE, Remote, Session, TlsClient};
+use bellwether_postgres::sql::{POSTGRES_DATABASE, Remote, Session, SqlError, TlsClient};
 
 use crate::instance::{Instance, SQL_DEADLINE, Turn};
 use crate::trouble::Trouble;
 use crate::volume::Work;
+
+/// How often a leader that doesn't answer yet is asked again.
+const LEADER_ANSWERS: Duration = Duration::from_millis(300);
 
 impl Instance {
     /// Runs `initdb`. The database is announced, and led, in the next turn.
@@ -53,8 +58,14 @@ impl Instance {
             report.role = Some(InstanceRole::Standby);
             report.term = lease.term.map(|term| term.0);
         });
-        let upstream = self.places.upstream(&self.environment, from)?;
-        self.check_leader(from, lease, &upstream.conninfo).await?;
+        let mut upstream = self.places.upstream(&self.environment, from)?;
+        // Not by the instance's own name: a base backup confirms WAL too, and commits would count on a copy that may fail yet.
+        upstream.conninfo.application_name = format!("{}-joining", self.environment.instance);
+        if let Err(why) = self.check_leader(from, lease, &upstream.conninfo).await? {
+            tracing::debug!(%why, "the leader isn't up yet");
+            self.board.report(|report| report.message = Some(format!("waiting for {} to answer", from.instance)));
+            return Ok(Turn::Wait(LEADER_ANSWERS));
+        }
         let _pause = self.children.pause();
         self.volume.begin(Work::Clone, state)?;
         let (scratch, wal) = (self.volume.scratch(), self.volume.wal());
@@ -77,8 +88,14 @@ impl Instance {
     }
 
     /// The leader must serve the cluster's database before anything is copied: hours would be lost otherwise.
-    async fn check_leader(&self, leader: &Leader, lease: &LeaseView, upstream: &ConnInfo) -> Result<(), Trouble> {
-        let Some(expected) = lease.system else { return Ok(()) };
+    /// One that doesn't answer yet is no trouble: it takes the Lease before it starts.
+    async fn check_leader(
+        &self,
+        leader: &Leader,
+        lease: &LeaseView,
+        upstream: &ConnInfo,
+    ) -> Result<Result<(), SqlError>, Trouble> {
+        let Some(expected) = lease.system else { return Ok(Ok(())) };
         let tls = TlsClient::with_certificate(&ClientTls::in_dir(&self.places.replication_tls))?;
         let remote = Remote {
             host: &upstream.host,
@@ -88,9 +105,13 @@ impl Instance {
             password: None,
             database: POSTGRES_DATABASE,
         };
-        let found = Session::tls(&remote, tls, SQL_DEADLINE).await?.state().await?.system_identifier;
+        let session = match Session::tls(&remote, tls, SQL_DEADLINE).await {
+            Err(why @ (SqlError::Unreachable { .. } | SqlError::NotReady { .. })) => return Ok(Err(why)),
+            session => session?,
+        };
+        let found = session.state().await?.system_identifier;
         if found == expected {
-            return Ok(());
+            return Ok(Ok(()));
         }
         Err(Trouble::WrongLeader { leader: leader.instance.clone(), found, expected })
     }

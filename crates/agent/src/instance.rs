@@ -12,8 +12,8 @@ use bellwether_api::v1::InstanceState;
 use bellwether_core::contract::POSTGRES_PORT;
 use bellwether_core::fact::Fact;
 use bellwether_core::instance::start::{LeaseView, Start, start};
-use bellwether_postgres::Installation;
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Session, SqlError};
+use bellwether_postgres::{Installation, pidfile};
 use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -191,12 +191,16 @@ impl Instance {
                 _ = tick.tick() => {}
             }
             self.board.beat();
-            match self.session().await {
-                Ok(session) => {
-                    self.board.set_started();
-                    return Ok(session);
+            // A connection before that is refused, and a line in the log each time.
+            let status = pidfile::read(&self.volume.pgdata()).ok().flatten().and_then(|file| file.status);
+            if status == Some(pidfile::Status::Ready) {
+                match self.session().await {
+                    Ok(session) => {
+                        self.board.set_started();
+                        return Ok(session);
+                    }
+                    Err(error) => tracing::debug!(%error, "not yet"),
                 }
-                Err(error) => tracing::debug!(%error, "not yet"),
             }
             // A standby that can't reach its primary may wait here for long, and the log knows why.
             if let Some(why) = self.complaints.streaming() {

@@ -17,7 +17,7 @@ pub const DEADLINE: Duration = Duration::from_secs(3);
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
     /// The API answered no, or could not be reached.
-    #[error("{what}: {cause}")]
+    #[error("{what}: {}", said(cause))]
     Call {
         /// What was tried.
         what: &'static str,
@@ -38,6 +38,14 @@ pub enum ApiError {
         /// What is wrong with it.
         why: String,
     },
+}
+
+/// What the API said, for people; kube's own text repeats the whole Status object.
+fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
+        other => other.to_string(),
+    }
 }
 
 /// Runs a call with the deadline.

@@ -71,7 +71,7 @@ impl Home {
         Supervised { child, output }
     }
     /// Where the roles' binary is, readable for everybody: the build directory need not be.
-    fn roles(&self) -> PathBuf {
+    pub fn roles(&self) -> PathBuf {
         let copy = self.path().join("roles");
         if !copy.exists() {
             std::fs::copy(env!("CARGO_BIN_EXE_bellwether-agent"), &copy).expect("a copy");
@@ -151,7 +151,7 @@ pub fn unprivileged(command: &mut Command) -> &mut Command {
     }
 }
 
-fn give_away(path: &Path) {
+pub fn give_away(path: &Path) {
     if let Some(user) = postgres_user() {
         chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("its owner");
     }
