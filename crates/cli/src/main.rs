@@ -1,2 +1,40 @@
-//! x
-fn main() {}
+//! `bellwether`: one binary, several roles.
+//!
+//! The roles that only exist between two processes (guard, guard-exec, pod-exec) are told apart before anything else is set up:
+//! they must work when memory is short, and have nothing to configure.
+
+mod args;
+mod bring_up;
+mod exit;
+mod output;
+mod roles;
+mod trial;
+
+use std::process::ExitCode;
+
+use bellwether_agent::guard;
+use bellwether_embedded::spawn;
+use clap::Parser;
+
+use args::{Cli, Role};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((role, rest)) = arguments.split_first() {
+        match role.as_str() {
+            guard::ROLE => return guard::main(rest),
+            guard::exec::ROLE => return guard::exec::main(rest),
+            spawn::STAGE => return roles::pod_exec(rest),
+            _ => {}
+        }
+    }
+    bellwether_runtime::client::install_crypto();
+    match Cli::parse().role {
+        Role::Up(options) => bring_up::run(options),
+        Role::Try(options) => trial::run(&options),
+        Role::Operator(options) => roles::operator(options),
+        Role::Agent => bellwether_agent::agent::main(),
+        Role::InstallAgent(options) => roles::install_agent(&options),
+        Role::Version => roles::version(),
+    }
+}

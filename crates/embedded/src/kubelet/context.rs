@@ -21,8 +21,6 @@ use crate::spawn::Spawner;
 
 /// Makes a kubeconfig for a service account, by namespace and name.
 pub type Credentials = Arc<dyn Fn(&str, &str) -> io::Result<String> + Send + Sync>;
-/// Says which major versions of PostgreSQL are installed.
-pub type Installed = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
 /// What workers share.
 pub struct Context {
@@ -42,8 +40,6 @@ pub struct Context {
     pub spawner: Spawner,
     /// Kubeconfigs for pods.
     pub credentials: Credentials,
-    /// The PostgreSQLs of this machine.
-    pub installed: Installed,
     /// The volumes.
     pub claims: Claims,
     /// The addresses.

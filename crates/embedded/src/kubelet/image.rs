@@ -1,26 +1,19 @@
 //! Plays the image pull: a pod asks for a PostgreSQL by its image, and what is installed on this machine decides.
 
 use bellwether_core::contract::env;
+use bellwether_postgres::installation;
 use k8s_openapi::api::core::v1::Container;
 
 /// The reason of a container that waits for its PostgreSQL.
 pub const REASON: &str = "ErrImagePull";
 
 /// Whether the PostgreSQL that the container asks for is installed; if not, what to say.
-pub fn check(container: &Container, installed: &[String]) -> Result<(), String> {
+pub fn check(container: &Container) -> Result<(), String> {
     let version = container.env.iter().flatten().find(|variable| variable.name == env::PG_VERSION);
-    let Some(version) = version.and_then(|variable| variable.value.as_ref()) else { return Ok(()) };
-    if installed.contains(version) {
-        return Ok(());
+    match version.and_then(|variable| variable.value.as_ref()) {
+        Some(version) => installation::find(version).map(drop).map_err(|missing| missing.to_string()),
+        None => Ok(()),
     }
-    let there = match installed {
-        [] => "no PostgreSQL is installed".to_owned(),
-        some => format!("installed: {}", some.join(", ")),
-    };
-    Err(format!(
-        "PostgreSQL {version} is not installed on this machine ({there}); install it (on Debian or Ubuntu: the package \
-         postgresql-{version}), or set spec.version to one that is"
-    ))
 }
 
 #[cfg(test)]
@@ -35,10 +28,11 @@ mod tests {
 
     #[test]
     fn a_version_that_is_not_there_is_refused_with_what_is() {
-        let installed = ["15".to_owned(), "17".to_owned()];
-        assert_eq!(check(&asking_for("15"), &installed), Ok(()));
-        let refusal = check(&asking_for("18"), &installed).unwrap_err();
-        assert!(refusal.contains("PostgreSQL 18") && refusal.contains("installed: 15, 17"), "{refusal}");
-        assert!(check(&asking_for("18"), &[]).unwrap_err().contains("no PostgreSQL is installed"));
+        let installed = installation::find_all();
+        for there in &installed {
+            assert_eq!(check(&asking_for(&there.major)), Ok(()));
+        }
+        let refusal = check(&asking_for("3")).unwrap_err();
+        assert!(installed.iter().all(|there| refusal.contains(&there.full_version)), "{refusal}");
     }
 }

@@ -32,6 +32,9 @@ const PROVEN_AFTER: Duration = Duration::from_secs(60);
 /// How often something that no object's change announces is looked at again: an installed PostgreSQL, a failed write.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
+/// What somebody who starts `up` says to all its processes: what to log, where PostgreSQL is.
+const PASSED_ON: [&str; 2] = [bellwether_runtime::telemetry::FILTER, bellwether_postgres::installation::OVERRIDE];
+
 /// What becomes of the pod, as last heard.
 #[derive(Clone, Debug)]
 pub enum Wanted {
@@ -152,8 +155,7 @@ impl Worker {
     fn try_prepare(&mut self) -> Result<Start, Obstacle> {
         let container = self.container()?.clone();
         let addresses = self.addresses()?;
-        image::check(&container, &(self.context.installed)())
-            .map_err(|message| Obstacle { reason: image::REASON, message })?;
+        image::check(&container).map_err(|message| Obstacle { reason: image::REASON, message })?;
         self.provide_volumes(&addresses)?;
         let mounts = Mounts::of(&container, &self.volumes);
         let command = environment::command(&container, &mounts);
@@ -164,6 +166,11 @@ impl Worker {
         let lookup = self.context.lookup(&self.pod);
         let mut environment = environment::environment(&self.pod, &container, &mounts, &addresses, &lookup)?;
         environment.insert("KUBECONFIG".to_owned(), self.kubeconfig()?);
+        // A container's /tmp is its own; programs find ours by this.
+        if let Some(own) = mounts.directory("/tmp") {
+            environment.insert("TMPDIR".to_owned(), own.to_string_lossy().into_owned());
+        }
+        environment.extend(PASSED_ON.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))));
         Ok(Start { container, command, environment, address: addresses.pod })
     }
 
@@ -196,6 +203,8 @@ impl Worker {
             .collect();
         let sources = sources?;
         self.acquire_claims(&sources)?;
+        volumes::create_directory(&self.directory(), &self.context.user)
+            .map_err(|error| Obstacle::create(format!("the pod's directory: {error}")))?;
         for (name, source) in sources {
             let directory = match &source {
                 Source::Claim(claim) => self.context.claim_directory(&self.pod, claim)?,
@@ -351,17 +360,13 @@ impl Worker {
         }
         proc::kill_all(&scope).await;
         self.context.claims.release(&self.uid());
-        if !matches!(wanted, Wanted::Stopped { .. }) {
-            self.remove().await;
-        }
-        self.context.release_address(&self.uid());
-    }
-
-    async fn remove(&self) {
         if let Err(error) = std::fs::remove_dir_all(self.directory()) {
             tracing::debug!(pod = self.pod.name_any(), %error, "pod directory not removed");
         }
-        remove_object(&self.api(), &self.pod).await;
+        if !matches!(wanted, Wanted::Stopped { .. }) {
+            remove_object(&self.api(), &self.pod).await;
+        }
+        self.context.release_address(&self.uid());
     }
 
     fn grace(&self) -> Duration {

@@ -1,0 +1,168 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use bellwether_embedded::range::Range;
+use clap::{Args, Parser, Subcommand};
+
+use crate::exit;
+
+const EXAMPLES: &str = "Begin here:
+  bellwether try                     a three-instance PostgreSQL on this machine, checked, measured, and gone again
+  bellwether up                      the same, and it stays
+  bellwether up -f my-cluster.yaml   your own";
+
+/// PostgreSQL with replicas, run the way a careful DBA would: on Kubernetes, or on this machine alone.
+#[derive(Debug, Parser)]
+#[command(name = "bellwether", version, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    max_term_width = 110
+)]
+pub struct Cli {
+    /// What to be.
+    #[command(subcommand)]
+    pub role: Role,
+}
+
+/// The roles.
+#[derive(Debug, Subcommand)]
+#[command(subcommand_help_heading = "On this machine")]
+pub enum Role {
+    /// Start a PostgreSQL cluster on this machine, without Kubernetes
+    ///
+    /// One process serves a Kubernetes API on loopback, runs the operator, and starts every pod as local processes: real agents,
+    /// real PostgreSQL. Ctrl-C stops everything in order; the next `up` brings the same clusters back.
+    #[command(after_long_help = exit::HELP)]
+    Up(Up),
+    /// Start a cluster in a temporary directory, check that it replicates, measure it, and stop
+    #[command(after_long_help = exit::HELP)]
+    Try(Try),
+    /// Run the operator against the Kubernetes API that KUBECONFIG or the pod's service account names (inside the cluster)
+    Operator(Operator),
+    /// Run PostgreSQL as PID 1 of a database pod (inside the cluster; configured by its environment)
+    Agent,
+    /// Copy this binary into a directory, all of it or nothing (the init container of a database pod)
+    #[command(name = "install-agent", visible_alias = "install")]
+    InstallAgent(InstallAgent),
+    /// Print the version
+    Version,
+}
+
+/// Where a home is; the same for `up` and `try`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Place {
+    /// Where the API listens [default: port 6443 on the first address of the range]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// Loopback range for the addresses of pods and Services [default: the first free one; kept in the data directory]
+    #[arg(long, value_name = "127.N")]
+    pub range: Option<Range>,
+    /// The account that PostgreSQL runs as when you are root [default: postgres, else nobody]
+    #[arg(long, value_name = "USER")]
+    pub postgres_user: Option<String>,
+}
+
+/// Options of `up`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Up {
+    /// Manifests to apply instead of the default cluster
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Name of the default cluster [default: demo]
+    #[arg(long, conflicts_with = "files")]
+    pub name: Option<String>,
+    /// PostgreSQL's major version [default: the newest that is installed and supported]
+    #[arg(long = "version", value_name = "MAJOR", conflicts_with = "files")]
+    pub postgres_version: Option<String>,
+    /// Instances of the default cluster: one primary, the rest standbys [default: 3]
+    #[arg(long, value_name = "N", conflicts_with = "files")]
+    pub replicas: Option<i32>,
+    /// Start without a cluster
+    #[arg(long, conflicts_with_all = ["files", "name", "postgres_version", "replicas"])]
+    pub no_cluster: bool,
+    /// Leave the operator out, to run it yourself (in a debugger, say)
+    #[arg(long)]
+    pub no_operator: bool,
+    /// Everything is kept here [default: /var/lib/bellwether as root, else $XDG_DATA_HOME/bellwether]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub data_dir: Option<PathBuf>,
+    /// For scripts: stop everything and exit with 4 unless all clusters are Ready within this many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub wait_ready: Option<u64>,
+    /// Where it listens, and as whom.
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// Options of `try`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Try {
+    /// PostgreSQL's major version [default: the newest that is installed and supported]
+    #[arg(long = "version", value_name = "MAJOR")]
+    pub postgres_version: Option<String>,
+    /// Instances
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub replicas: i32,
+    /// How long the cluster may take to become Ready, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub within: u64,
+    /// Print answers and figures as one JSON object, and nothing else
+    #[arg(long)]
+    pub json: bool,
+    /// Keep the temporary directory
+    #[arg(long)]
+    pub keep: bool,
+    /// Where it listens, and as whom.
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// Options of `operator`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Operator {
+    /// The operator's own image, from which database pods copy the agent
+    #[arg(long, env = "BELLWETHER_IMAGE", value_name = "IMAGE")]
+    pub image: Option<String>,
+}
+
+/// Options of `install-agent`.
+#[derive(Clone, Debug, Args)]
+pub struct InstallAgent {
+    /// The directory
+    #[arg(value_name = "DIRECTORY")]
+    pub directory: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_hidden_roles_are_not_in_the_help() {
+        let help = Cli::command().render_long_help().to_string();
+        for hidden in ["guard", "pod-exec"] {
+            assert!(!help.contains(hidden), "{hidden} is in the help");
+        }
+        assert!(help.contains("Exit codes"), "{help}");
+    }
+
+    #[test]
+    fn a_default_cluster_and_manifests_exclude_each_other() {
+        let parse = |line: &[&str]| Cli::try_parse_from([&["bellwether", "up"], line].concat());
+        assert!(parse(&["-f", "a.yaml", "-f", "b.yaml"]).is_ok());
+        assert!(parse(&["--version", "17", "--replicas", "1", "--name", "orders"]).is_ok());
+        assert!(parse(&["-f", "a.yaml", "--replicas", "1"]).is_err());
+        assert!(parse(&["--no-cluster", "--name", "x"]).is_err());
+    }
+}

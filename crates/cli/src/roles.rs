@@ -1,0 +1,74 @@
+//! The roles that need no more than a few lines here.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use bellwether_embedded::{kubelet, spawn};
+use bellwether_runtime::{client, telemetry};
+use tokio_util::sync::CancellationToken;
+
+use crate::args;
+use crate::exit::Exit;
+use crate::output;
+
+/// The stage between `up` and a pod's process. Returns only when it failed.
+pub fn pod_exec(arguments: &[String]) -> ExitCode {
+    let error = spawn::stage(arguments);
+    let _nowhere_to_say = writeln!(std::io::stderr(), "bellwether {}: {error}", spawn::STAGE);
+    Exit::Failed.into()
+}
+
+/// Copies this binary into a directory.
+pub fn install_agent(options: &args::InstallAgent) -> ExitCode {
+    let target = options.directory.join("bellwether");
+    match kubelet::install(&target) {
+        Ok(()) => Exit::Ok.into(),
+        Err(error) => {
+            output::error(&format!("copying the agent to {}: {error}", target.display()));
+            Exit::Failed.into()
+        }
+    }
+}
+
+/// Prints the version.
+pub fn version() -> ExitCode {
+    output::line(concat!("bellwether ", env!("CARGO_PKG_VERSION")));
+    Exit::Ok.into()
+}
+
+/// Runs the operator until it is told to stop.
+pub fn operator(options: args::Operator) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&format!("the operator's runtime: {error}")),
+    };
+    if let Err(error) = telemetry::init("operator") {
+        return failed(&error.to_string());
+    }
+    runtime.block_on(async {
+        let client = match client::infer().await {
+            Ok(client) => client,
+            Err(error) => return failed(&error.to_string()),
+        };
+        let mut settings = bellwether_operator::Settings::default();
+        if let Some(image) = options.image {
+            settings.objects.image = image;
+        }
+        let cancel = CancellationToken::new();
+        tokio::spawn(cancel_on_signal(cancel.clone()));
+        match bellwether_operator::run(client, settings, cancel).await {
+            Ok(()) => Exit::Ok.into(),
+            Err(error) => failed(&format!("the operator ended: {error}")),
+        }
+    })
+}
+
+fn failed(problem: &str) -> ExitCode {
+    output::error(problem);
+    Exit::Failed.into()
+}
+
+async fn cancel_on_signal(cancel: CancellationToken) {
+    output::signal().await;
+    cancel.cancel();
+}
