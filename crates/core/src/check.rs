@@ -73,7 +73,11 @@ fn broken_rule(action: &Action, observed: &Observed) -> Option<Rule> {
         Effect::DeleteVolume(target) => volume(target, observed),
         Effect::Apply(desired) if desired.kind == Kind::Lease => Some(Rule::Lease),
         Effect::Create(desired) if desired.kind == Kind::Lease && !observed.lease.is_absent() => Some(Rule::Lease),
-        Effect::Apply(_) | Effect::Create(_) | Effect::Issue(_) | Effect::PatchVolume { .. } => None,
+        Effect::Apply(_)
+        | Effect::Create(_)
+        | Effect::Issue(_)
+        | Effect::AnnotateVolume { .. }
+        | Effect::GrowVolume { .. } => None,
     }
 }
 
@@ -122,4 +126,105 @@ fn volume(target: &Target, observed: &Observed) -> Option<Rule> {
         .and_then(|leader| observed.pods.items.get(leader))
         .is_some_and(|leader| leader.leads());
     (of_live_cluster && !led_by_another).then_some(Rule::LastCopy)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::plan::world::World;
+
+    /// A plan of a careless planner: it deletes the named thing as it was seen.
+    fn careless(observed: &Observed, kind: Kind, name: &str) -> Plan {
+        let effect = match kind {
+            Kind::Pod => {
+                let pod = &observed.pods.items[name];
+                Effect::DeletePod(Target {
+                    name: name.to_owned(),
+                    uid: pod.uid.clone(),
+                    resource_version: pod.resource_version.clone(),
+                })
+            }
+            _ => {
+                let volume = &observed.volumes.items[name];
+                Effect::DeleteVolume(Target {
+                    name: name.to_owned(),
+                    uid: volume.uid.clone(),
+                    resource_version: volume.resource_version.clone(),
+                })
+            }
+        };
+        Plan { actions: vec![Action { effect, why: "careless".to_owned() }], ..Plan::default() }
+    }
+    fn rule(world: &World, kind: Kind, name: &str) -> Option<Rule> {
+        let observed = world.observe();
+        check(&careless(&observed, kind, name), &observed).err().map(|violations| violations[0].rule)
+    }
+    fn three(on_delete: &str) -> World {
+        World::settled(json!({"replicas": 3, "storage": {"onDelete": on_delete}}))
+    }
+
+    #[test]
+    fn a_standby_may_go_and_the_primary_may_not() {
+        assert_eq!(rule(&three("Retain"), Kind::Pod, "orders-3"), None);
+        assert_eq!(rule(&three("Retain"), Kind::Pod, "orders-1"), Some(Rule::Primary));
+    }
+
+    #[test]
+    fn nobody_goes_while_the_lease_was_not_seen() {
+        let mut world = three("Retain");
+        world.unseen = vec![Kind::Lease];
+        world.objects.remove(&(Kind::Lease, "orders".to_owned()));
+        assert_eq!(rule(&world, Kind::Pod, "orders-3"), Some(Rule::Sight));
+    }
+
+    #[test]
+    fn the_volume_of_an_instance_that_runs_stays() {
+        assert_eq!(rule(&three("Delete"), Kind::PersistentVolumeClaim, "orders-3-data"), Some(Rule::LiveVolume));
+    }
+
+    #[test]
+    fn a_retained_volume_stays_even_when_nobody_uses_it() {
+        let mut world = three("Retain");
+        world.delete_cluster();
+        assert_eq!(rule(&world, Kind::PersistentVolumeClaim, "orders-3-data"), Some(Rule::Retain));
+    }
+
+    #[test]
+    fn the_last_copy_stays() {
+        let mut world = three("Delete");
+        for serial in 1..=3 {
+            world.objects.remove(&(Kind::Pod, format!("orders-{serial}")));
+        }
+        assert_eq!(rule(&world, Kind::PersistentVolumeClaim, "orders-3-data"), Some(Rule::LastCopy));
+        world.delete_cluster();
+        assert_eq!(
+            rule(&world, Kind::PersistentVolumeClaim, "orders-3-data"),
+            None,
+            "its cluster said so, and is gone"
+        );
+    }
+
+    #[test]
+    fn what_changed_since_it_was_seen_is_not_destroyed() {
+        let world = three("Retain");
+        let observed = world.observe();
+        let mut plan = careless(&observed, Kind::Pod, "orders-3");
+        if let Effect::DeletePod(target) = &mut plan.actions[0].effect {
+            target.resource_version = "1".to_owned();
+        }
+        assert_eq!(check(&plan, &observed).unwrap_err()[0].rule, Rule::Precondition);
+    }
+
+    #[test]
+    fn a_lease_that_exists_is_not_written() {
+        let observed = three("Retain").observe();
+        let cluster = observed.cluster.known().unwrap();
+        let settings = crate::build::Settings::default();
+        let parent = crate::build::Parent::of(cluster, &settings).unwrap();
+        let effect = Effect::Create(crate::build::lease::lease(&parent, None));
+        let plan = Plan { actions: vec![Action { effect, why: String::new() }], ..Plan::default() };
+        assert_eq!(check(&plan, &observed).unwrap_err()[0].rule, Rule::Lease);
+    }
 }

@@ -44,14 +44,13 @@ impl Actor<'_> {
             Effect::Apply(desired) => self.apply(desired.kind, &desired.name, &desired.value, doing).await,
             Effect::Create(desired) => self.create(desired, doing).await,
             Effect::Issue(order) => self.issue(order, now, doing).await,
-            Effect::PatchVolume { target, annotations, size } => {
-                let mut patch = json!({"metadata": {
-                    "annotations": annotations, "uid": target.uid, "resourceVersion": target.resource_version,
-                }});
-                if let Some(size) = size {
-                    patch["spec"]["resources"]["requests"]["storage"] = size.as_str().into();
-                }
-                self.patch_volume(target, &patch, doing).await
+            Effect::AnnotateVolume { target, annotations } => {
+                let patch = json!({"metadata": {"uid": target.uid, "resourceVersion": target.resource_version, "annotations": annotations}});
+                self.patch_volume(&target.name, &patch, doing).await
+            }
+            Effect::GrowVolume { name, uid, size } => {
+                let patch = json!({"metadata": {"uid": uid}, "spec": {"resources": {"requests": {"storage": size}}}});
+                self.patch_volume(name, &patch, doing).await
             }
             Effect::DeletePod(target) => self.delete(Kind::Pod, target, doing).await,
             Effect::DeleteVolume(target) => self.delete(Kind::PersistentVolumeClaim, target, doing).await,
@@ -77,11 +76,11 @@ impl Actor<'_> {
         Ok(())
     }
 
-    async fn patch_volume(&self, target: &Target, patch: &Value, doing: impl Fn() -> String) -> Result<(), Failure> {
+    async fn patch_volume(&self, name: &str, patch: &Value, doing: impl Fn() -> String) -> Result<(), Failure> {
         let params = PatchParams { field_manager: Some(labels::OPERATOR_MANAGER.to_owned()), ..PatchParams::default() };
         let api = self.api(Kind::PersistentVolumeClaim);
         let patch = Patch::Merge(patch);
-        let written = answer(api.patch(&target.name, &params, &patch), doing).await?;
+        let written = answer(api.patch(name, &params, &patch), doing).await?;
         self.caches.remember(Kind::PersistentVolumeClaim, written);
         Ok(())
     }

@@ -116,6 +116,11 @@ impl Observed {
         self.objects.get(&kind).map_or(Fact::Unknown, |listing| listing.get(name))
     }
 
+    /// Whether pods, volumes and Lease were seen: what must be before anything is removed.
+    pub fn sees_instances(&self) -> bool {
+        self.pods.complete && self.volumes.complete && !self.lease.is_unknown()
+    }
+
     /// The kinds that were not seen completely; nothing may be removed because of what is missing among them.
     pub fn unseen(&self) -> Vec<String> {
         let typed = [

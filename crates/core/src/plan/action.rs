@@ -27,14 +27,21 @@ pub enum Effect {
     Create(Desired),
     /// Make or complete a Secret.
     Issue(SecretOrder),
-    /// Annotate a volume, or let it grow.
-    PatchVolume {
+    /// Annotate a volume.
+    AnnotateVolume {
         /// Which volume, as it was seen.
         target: Target,
         /// Annotations to set.
         annotations: BTreeMap<String, String>,
+    },
+    /// Let a volume grow. Not every storage class can: nothing may depend on it.
+    GrowVolume {
+        /// The volume's name.
+        name: String,
+        /// Its UID.
+        uid: String,
         /// The new size.
-        size: Option<String>,
+        size: String,
     },
     /// Delete a pod.
     DeletePod(Target),
@@ -128,9 +135,10 @@ impl Effect {
         match self {
             Self::Apply(desired) | Self::Create(desired) => (desired.kind, &desired.name),
             Self::Issue(order) => (Kind::Secret, &order.shape.name),
-            Self::PatchVolume { target, .. } | Self::DeleteVolume(target) => {
+            Self::AnnotateVolume { target, .. } | Self::DeleteVolume(target) => {
                 (Kind::PersistentVolumeClaim, &target.name)
             }
+            Self::GrowVolume { name, .. } => (Kind::PersistentVolumeClaim, name),
             Self::DeletePod(target) => (Kind::Pod, &target.name),
         }
     }
@@ -141,7 +149,8 @@ impl Effect {
             Self::Create(_) => "create",
             Self::Issue(order) if order.existing == Existing::Renew => "renew",
             Self::Issue(_) => "issue",
-            Self::PatchVolume { .. } => "patch",
+            Self::AnnotateVolume { .. } => "annotate",
+            Self::GrowVolume { .. } => "grow",
             Self::DeletePod(_) | Self::DeleteVolume(_) => "delete",
         }
     }

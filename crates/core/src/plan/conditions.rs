@@ -13,7 +13,7 @@ use super::status::{Health, Verdict, View};
 use super::{WaitingOn, effective_durability};
 use crate::build;
 use crate::object::Kind;
-use crate::observed::{Pod, Trouble};
+use crate::observed::Pod;
 
 /// The `rw` endpoint answers as the application's user, accepts writes, and durability can be met.
 pub const READY: &str = "Ready";
@@ -51,21 +51,17 @@ pub(super) fn conditions(view: &View<'_>, phase: Phase, operation: Option<Operat
     said.into_iter().flatten().map(|says| stamped(says, before, generation, view.now)).collect()
 }
 
-/// The time moves only with the status. The kubelet words the same pull failure in turns ("ErrImagePull", "Back-off"): the first
-/// wording stays, so that it doesn't make a write every few seconds.
+/// The time moves only with the status.
 fn stamped(says: Says, before: &[Condition], generation: Option<i64>, now: Timestamp) -> Condition {
     let status = if says.holds { "True" } else { "False" };
-    let old = before.iter().find(|condition| condition.type_ == says.type_);
-    let flipped = old.is_none_or(|old| old.status != status);
-    let reason = says.reason.to_string();
-    let reworded = old.filter(|old| !flipped && old.reason == reason && says.reason == Reason::ImageUnavailable);
+    let unflipped = before.iter().find(|old| old.type_ == says.type_ && old.status == status);
     Condition {
         type_: says.type_.to_owned(),
         status: status.to_owned(),
-        message: reworded.map_or(says.message, |old| old.message.clone()),
-        last_transition_time: old.filter(|_| !flipped).map_or(Time(now), |old| old.last_transition_time.clone()),
+        reason: says.reason.to_string(),
+        message: says.message,
+        last_transition_time: unflipped.map_or(Time(now), |old| old.last_transition_time.clone()),
         observed_generation: generation,
-        reason,
     }
 }
 
@@ -77,7 +73,7 @@ fn ready(view: &View<'_>, phase: Phase) -> Says {
     let Some(primary) = view.leading() else {
         let broken = view.first_trouble();
         return match (phase, broken) {
-            (_, Some((pod, trouble))) => not(trouble.reason, format!("{}: {}", pod.name, trouble.message)),
+            (_, Some((reason, message))) => not(reason, message),
             (Phase::Provisioning, None) => not(Reason::Provisioning, "the first instance is being created".to_owned()),
             (Phase::Bootstrapping, None) => not(Reason::Bootstrapping, "the database is being initialised".to_owned()),
             (_, None) => not(Reason::NoPrimary, no_primary(view)),
@@ -121,8 +117,8 @@ fn progressing(view: &View<'_>, phase: Phase, operation: Option<OperationKind>) 
 
 fn degraded(view: &View<'_>, phase: Phase) -> Says {
     let says = |holds, reason, message| Says { type_: DEGRADED, holds, reason, message };
-    if let Some((pod, trouble)) = view.first_trouble() {
-        return says(true, trouble.reason, format!("{}: {}", pod.name, trouble.message));
+    if let Some((reason, message)) = view.first_trouble() {
+        return says(true, reason, message);
     }
     match phase {
         Phase::Unavailable => says(true, Reason::NoPrimary, no_primary(view)),
@@ -261,7 +257,10 @@ pub fn refused(
 }
 
 impl View<'_> {
-    fn first_trouble(&self) -> Option<(&Pod, &Trouble)> {
-        self.pods().find_map(|pod| Some((pod, pod.trouble.as_ref()?)))
+    /// The first pod that something keeps from running, and what.
+    fn first_trouble(&self) -> Option<(Reason, String)> {
+        let pod = self.pods().find(|pod| pod.trouble.is_some())?;
+        let message = format!("{}: {}", pod.name, self.said(pod).unwrap_or_default());
+        Some((pod.trouble.as_ref()?.reason, message))
     }
 }

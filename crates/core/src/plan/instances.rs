@@ -80,7 +80,7 @@ fn remove_next(observed: &Observed, parent: &Parent<'_>, surplus: &[&Pod]) -> Re
     if !stopping.is_empty() {
         return Err(WaitingOn::Stopping(stopping));
     }
-    if !sees_everything(observed) {
+    if !observed.sees_instances() {
         return Err(WaitingOn::Sight(observed.unseen()));
     }
     if !another_leads(observed, &next.name) || next.role() == Some(InstanceRole::Primary) || next.report.is_unknown() {
@@ -111,7 +111,7 @@ fn replace_ended(observed: &Observed, parent: &Parent<'_>, wanted: &[String]) ->
 
 /// Volumes of instances that were removed, where the policy says so.
 fn unused_volumes(observed: &Observed, parent: &Parent<'_>, wanted: &[String]) -> Vec<Action> {
-    if parent.cluster.spec.storage.on_delete != OnDelete::Delete || !sees_everything(observed) {
+    if parent.cluster.spec.storage.on_delete != OnDelete::Delete || !observed.sees_instances() {
         return vec![];
     }
     observed
@@ -128,10 +128,6 @@ fn unused_volumes(observed: &Observed, parent: &Parent<'_>, wanted: &[String]) -
             why: "its instance was removed and storage.onDelete is Delete".to_owned(),
         })
         .collect()
-}
-
-fn sees_everything(observed: &Observed) -> bool {
-    observed.pods.complete && observed.volumes.complete && !observed.lease.is_unknown()
 }
 
 /// Whether an instance other than `name` leads, by the Lease and by its own account.

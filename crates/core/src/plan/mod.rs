@@ -17,6 +17,11 @@ mod provision;
 mod status;
 mod volumes;
 
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) mod world;
+
 use bellwether_api::v1::{PostgresCluster, PostgresClusterStatus};
 use bellwether_api::validate;
 use jiff::{SignedDuration, Timestamp};
@@ -105,6 +110,7 @@ fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'
         plan.actions = provision.actions;
         plan.waiting_on = provision.waiting_on;
         plan.actions.append(&mut members.actions);
+        plan.actions.extend(volumes::grow(observed, parent));
         plan.waiting_on.append(&mut members.waiting_on);
     } else {
         // Volumes of an earlier cluster that asked for their removal: the new one waits for that.

@@ -22,10 +22,8 @@ fn of_action(action: &Action) -> Option<Note> {
         }
         Effect::DeletePod(_) => note("InstanceRemoved", format!("removed pod {name}: {}", action.why)),
         Effect::DeleteVolume(_) => note("VolumeRemoved", format!("removed volume {name}: {}", action.why)),
-        Effect::PatchVolume { size: Some(size), .. } => {
-            note("VolumeGrown", format!("asked for volume {name} to be {size}"))
-        }
-        Effect::PatchVolume { annotations, .. } if annotations.contains_key(bellwether_api::labels::CLUSTER_UID) => {
+        Effect::GrowVolume { size, .. } => note("VolumeGrown", format!("asked for volume {name} to be {size}")),
+        Effect::AnnotateVolume { annotations, .. } if annotations.contains_key(bellwether_api::labels::CLUSTER_UID) => {
             note("VolumeAdopted", format!("adopted volume {name}"))
         }
         Effect::Issue(order) if order.existing == Existing::Renew => {

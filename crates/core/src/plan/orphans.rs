@@ -17,6 +17,9 @@ pub fn doomed<'a>(observed: &'a Observed, live_uid: Option<&str>) -> Vec<&'a Vol
 
 /// Removes them, each once no pod uses it.
 pub fn remove(observed: &Observed, live_uid: Option<&str>) -> Vec<Action> {
+    if !observed.sees_instances() {
+        return vec![];
+    }
     let free = |volume: &&Volume| !volume.terminating && observed.pods.get(&volume.instance).is_absent();
     doomed(observed, live_uid)
         .into_iter()

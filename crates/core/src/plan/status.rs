@@ -85,7 +85,7 @@ impl View<'_> {
     /// Wanted instances of the given health, with what they say.
     pub fn named(&self, health: Health) -> Vec<(String, Option<String>)> {
         let wanted = self.members.wanted.iter().filter(|name| self.health(name) == health);
-        wanted.map(|name| (name.clone(), self.pod(name).and_then(said))).collect()
+        wanted.map(|name| (name.clone(), self.pod(name).and_then(|pod| self.said(pod)))).collect()
     }
 
     /// The Secret and key that the user named for the owner's password, while the cluster can't go on without it.
@@ -96,6 +96,21 @@ impl View<'_> {
         let app = self.observed.secrets.items.get(&self.parent.names.app());
         let there = self.observed.owner_password.known().is_some() || app.is_some_and(has);
         (!there).then(|| (from.name.clone(), from.key.clone()))
+    }
+
+    /// What keeps an instance, in the words of whoever knows best. The kubelet words one failing pull in turns ("ErrImagePull",
+    /// "Back-off"): the first wording stays, so that it doesn't make a write every few seconds.
+    pub fn said(&self, pod: &Pod) -> Option<String> {
+        if pod.terminating {
+            return Some("stopping".to_owned());
+        }
+        let Some(trouble) = &pod.trouble else { return pod.report.known()?.message.clone() };
+        let before = self.before().and_then(|status| status.instances.iter().find(|old| old.name == pod.name));
+        let worded = before.and_then(|old| old.message.clone()).filter(|old| {
+            let subject = |text: &str| text.split(": ").next().map(str::to_owned);
+            trouble.reason == Reason::ImageUnavailable && subject(old) == subject(&trouble.message)
+        });
+        Some(worded.unwrap_or_else(|| trouble.message.clone()))
     }
 
     fn pod(&self, name: &str) -> Option<&Pod> {
@@ -169,7 +184,7 @@ pub(super) fn waiting(view: &View<'_>) -> Vec<WaitingOn> {
                     .known()
                     .map(|config| config.bootstrap_instance.clone())
                     .unwrap_or(first.clone());
-                let message = view.pod(&first).and_then(said);
+                let message = view.pod(&first).and_then(|pod| view.said(pod));
                 vec![WaitingOn::Bootstrap(first, message)]
             }
             (leader, _) => vec![WaitingOn::Primary(leader.or(view.identity.primary.as_deref()).map(str::to_owned))],
@@ -244,19 +259,13 @@ fn operation(view: &View<'_>, kind: OperationKind, phase: Phase, waiting_on: &[W
 }
 
 fn instances(view: &View<'_>) -> Vec<InstanceStatus> {
-    let before = view.before().map(|status| status.instances.as_slice()).unwrap_or_default();
-    let mut instances: Vec<_> = view.pods().map(|pod| instance(pod, before)).collect();
+    let mut instances: Vec<_> = view.pods().map(|pod| instance(view, pod)).collect();
     instances.sort_by_key(|instance| view.parent.names.serial(&instance.name));
     instances
 }
 
-fn instance(pod: &Pod, before: &[InstanceStatus]) -> InstanceStatus {
+fn instance(view: &View<'_>, pod: &Pod) -> InstanceStatus {
     let report = pod.report.known();
-    let told = said(pod);
-    // See the conditions: one failing pull has two wordings that take turns.
-    let reworded = before.iter().find(|old| old.name == pod.name).and_then(|old| old.message.clone()).filter(|old| {
-        pod.trouble.as_ref().is_some_and(|t| t.reason == Reason::ImageUnavailable) && old.starts_with("image ")
-    });
     InstanceStatus {
         name: pod.name.clone(),
         role: pod.role().filter(|role| *role != InstanceRole::Primary || !pod.terminating),
@@ -264,17 +273,8 @@ fn instance(pod: &Pod, before: &[InstanceStatus]) -> InstanceStatus {
         ready: pod.answers(),
         timeline: report.and_then(|report| report.timeline).map(|timeline| i64::from(timeline.0)),
         node: pod.node.clone(),
-        message: reworded.or(told),
+        message: view.said(pod),
     }
-}
-
-/// What keeps an instance, in the words of whoever knows best.
-fn said(pod: &Pod) -> Option<String> {
-    if pod.terminating {
-        return Some("stopping".to_owned());
-    }
-    let trouble = pod.trouble.as_ref().map(|trouble| trouble.message.clone());
-    trouble.or_else(|| pod.report.known()?.message.clone())
 }
 
 /// The status of a cluster whose deletion waits for something.

@@ -27,22 +27,32 @@ pub fn keep(observed: &Observed, parent: &Parent<'_>, identity: &Identity, membe
         .values()
         .filter(|volume| !volume.terminating && volume.role.is_some())
         .filter(taken)
-        .filter_map(|volume| patch(observed, parent, identity, volume))
+        .filter_map(|volume| annotate(observed, parent, identity, volume))
         .collect()
 }
 
-fn patch(observed: &Observed, parent: &Parent<'_>, identity: &Identity, volume: &Volume) -> Option<Action> {
+/// Volumes that are smaller than the spec asks for.
+pub fn grow(observed: &Observed, parent: &Parent<'_>) -> Vec<Action> {
+    let ours = |volume: &&Volume| volume.cluster_uid.as_deref() == Some(&parent.uid) && !volume.terminating;
+    let growing =
+        observed.volumes.items.values().filter(ours).filter_map(|volume| Some((volume, growth(parent, volume)?)));
+    growing
+        .map(|(volume, size)| Action {
+            why: format!("spec.storage asks for {size}"),
+            effect: Effect::GrowVolume { name: volume.name.clone(), uid: volume.uid.clone(), size },
+        })
+        .collect()
+}
+
+fn annotate(observed: &Observed, parent: &Parent<'_>, identity: &Identity, volume: &Volume) -> Option<Action> {
     let annotations = annotations(observed, parent, identity, volume);
-    let size = growth(parent, volume);
-    let why = match (&size, volume.cluster_uid.as_deref() == Some(&parent.uid)) {
-        (Some(size), _) => format!("spec.storage asks for {size}"),
-        (None, false) => "it holds this cluster's database and is adopted".to_owned(),
-        (None, true) => "it records what is on the volume".to_owned(),
+    let why = match volume.cluster_uid.as_deref() == Some(&parent.uid) {
+        true => "it records what is on the volume",
+        false => "it holds this cluster's database and is adopted",
     };
-    let effect = Effect::PatchVolume { target: orphans::target(volume), annotations, size };
-    let changes =
-        matches!(&effect, Effect::PatchVolume { annotations, size, .. } if !annotations.is_empty() || size.is_some());
-    changes.then_some(Action { effect, why })
+    let changes = !annotations.is_empty();
+    let effect = Effect::AnnotateVolume { target: orphans::target(volume), annotations };
+    changes.then(|| Action { effect, why: why.to_owned() })
 }
 
 /// Only those that are not as they should be.

@@ -1,0 +1,199 @@
+//! Creating, scaling, repairing.
+
+use serde_json::json;
+
+use crate::object::Kind;
+use crate::plan::world::{NAME, World};
+use bellwether_api::labels;
+use bellwether_api::v1::{OperationKind, Phase};
+
+#[test]
+fn one_pass_creates_everything_and_a_second_writes_nothing() {
+    let mut world = World::with(json!({"replicas": 3}));
+    world.step();
+    assert_eq!(world.names(Kind::Pod), ["orders-1", "orders-2", "orders-3"]);
+    assert_eq!(world.names(Kind::PersistentVolumeClaim), ["orders-1-data", "orders-2-data", "orders-3-data"]);
+    assert_eq!(world.plan().actions, []);
+}
+
+#[test]
+fn a_cluster_comes_up_to_ready_and_stays_silent() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    assert_eq!(world.status().phase, Some(Phase::Ready));
+    assert_eq!(world.condition("Ready").0, "True");
+    assert_eq!(world.status().primary.as_deref(), Some("orders-1"));
+    assert_eq!(world.status().ready_replicas, 3);
+    let before = world.status();
+    world.now += jiff::SignedDuration::from_hours(1);
+    assert_eq!(world.step().actions, []);
+    assert_eq!(world.status(), before, "an hour later nothing is different, so nothing may be written");
+}
+
+#[test]
+fn read_only_clients_reach_streaming_standbys_and_nobody_else() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    world.run("orders-3", 3, "standby", "CatchingUp");
+    world.step();
+    let endpoints = |world: &mut World, name: &str| -> Vec<String> {
+        let slice = world.get(Kind::EndpointSlice, name);
+        slice["endpoints"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|e| e["targetRef"]["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(endpoints(&mut world, "orders-ro"), ["orders-2"]);
+    assert_eq!(endpoints(&mut world, "orders-r"), ["orders-1", "orders-2"]);
+}
+
+#[test]
+fn scaling_up_adds_instances_and_names_the_operation() {
+    let mut world = World::settled(json!({"replicas": 1}));
+    world.change_spec(|spec| spec["replicas"] = 3.into());
+    world.step();
+    assert_eq!(world.names(Kind::Pod), ["orders-1", "orders-2", "orders-3"]);
+    world.step();
+    assert_eq!(world.status().operation.unwrap().kind, OperationKind::ScaleUp);
+    world.settle();
+    assert_eq!(world.status().phase, Some(Phase::Ready));
+}
+
+#[test]
+fn scaling_down_removes_standbys_from_the_highest_one_at_a_time() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    world.change_spec(|spec| spec["replicas"] = 1.into());
+    world.step();
+    assert_eq!(world.names(Kind::Pod), ["orders-1", "orders-2"]);
+    world.settle();
+    assert_eq!(world.names(Kind::Pod), ["orders-1"]);
+    assert_eq!(world.names(Kind::PersistentVolumeClaim).len(), 3, "retained");
+}
+
+#[test]
+fn scaling_down_spares_the_primary_whatever_its_number() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    let leader = json!({"instance": "orders-3", "address": "10.0.0.3"}).to_string();
+    world.get(Kind::Lease, NAME)["metadata"]["annotations"][labels::LEADER] = leader.into();
+    world.settle();
+    world.change_spec(|spec| spec["replicas"] = 1.into());
+    world.settle();
+    assert_eq!(world.names(Kind::Pod), ["orders-3"]);
+}
+
+#[test]
+fn nothing_is_removed_while_the_primary_is_down() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    world.change_spec(|spec| spec["replicas"] = 1.into());
+    world.run("orders-1", 1, "primary", "Down");
+    let plan = world.step();
+    assert_eq!(world.names(Kind::Pod).len(), 3);
+    assert!(
+        plan.waiting_on.iter().any(|on| on.to_string().contains("orders-3 does not lead")),
+        "{:?}",
+        plan.waiting_on
+    );
+}
+
+#[test]
+fn scaling_down_with_delete_removes_the_volume_after_the_pod() {
+    let mut world = World::settled(json!({"replicas": 2, "storage": {"onDelete": "Delete"}}));
+    world.change_spec(|spec| spec["replicas"] = 1.into());
+    world.step();
+    assert_eq!(world.names(Kind::PersistentVolumeClaim).len(), 2, "its pod was there when this was planned");
+    world.settle();
+    assert_eq!(world.names(Kind::PersistentVolumeClaim), ["orders-1-data"]);
+}
+
+#[test]
+fn an_evicted_pod_is_made_anew_on_its_volume() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    world.get(Kind::Pod, "orders-1")["status"]["phase"] = "Failed".into();
+    world.step();
+    assert_eq!(world.names(Kind::Pod), ["orders-2", "orders-3"]);
+    world.step();
+    assert_eq!(world.names(Kind::Pod).len(), 3);
+}
+
+#[test]
+fn a_changed_image_is_said_and_nothing_restarts() {
+    let mut world = World::settled(json!({"replicas": 2}));
+    world.change_spec(|spec| spec["image"] = "postgres:18.1".into());
+    assert_eq!(world.step().actions, []);
+    assert_eq!(world.condition("Synced").1, "NotYetActedOn");
+    assert!(world.condition("Synced").2.contains("orders-1, orders-2"));
+}
+
+#[test]
+fn the_operators_own_image_is_no_reason_to_restart() {
+    let world = World::settled(json!({"replicas": 1}));
+    let observed = world.observe();
+    let settings = crate::build::Settings { image: "bellwether:next".into(), ..Default::default() };
+    let plan = crate::plan::plan(&observed, world.now, &settings);
+    assert_eq!(plan.actions, []);
+    assert_eq!(plan.status, observed.cluster.known().unwrap().status);
+}
+
+#[test]
+fn drift_is_corrected_and_told() {
+    let mut world = World::settled(json!({"replicas": 1}));
+    world.get(Kind::Service, "orders-rw")["spec"]["ports"][0]["port"] = 1234.into();
+    let plan = world.step();
+    assert_eq!(plan.actions.len(), 1);
+    assert_eq!(plan.actions[0].note().unwrap().reason, "DriftCorrected");
+    assert_eq!(world.plan().actions, []);
+}
+
+#[test]
+fn the_lease_is_created_once_and_never_written() {
+    let mut world = World::settled(json!({"replicas": 1}));
+    world.get(Kind::Lease, NAME)["metadata"]["labels"] = json!({});
+    assert_eq!(world.plan().actions, []);
+}
+
+#[test]
+fn a_deleted_lease_comes_back_with_the_last_term_and_the_last_primary() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    let leader = json!({"instance": "orders-2", "address": "10.0.0.2"}).to_string();
+    world.get(Kind::Lease, NAME)["metadata"]["annotations"][labels::LEADER] = leader.into();
+    world.get(Kind::Lease, NAME)["spec"]["leaseTransitions"] = 5.into();
+    world.settle();
+    world.objects.remove(&(Kind::Lease, NAME.to_owned()));
+    world.step();
+    assert_eq!(world.get(Kind::Lease, NAME)["spec"]["leaseTransitions"], 5);
+    let config = world.observe().config;
+    assert_eq!(config.known().unwrap().bootstrap_instance, "orders-2", "no standby may take it");
+    assert!(config.known().unwrap().system_identifier.is_some(), "and nobody may initialise");
+}
+
+#[test]
+fn whoever_was_told_to_initialise_stays_the_only_one() {
+    let mut world = World::with(json!({"replicas": 3}));
+    world.step();
+    let mut config: serde_json::Value =
+        serde_json::from_str(world.get(Kind::ConfigMap, "orders-config")["data"]["instance.json"].as_str().unwrap())
+            .unwrap();
+    config["bootstrapInstance"] = "orders-3".into();
+    world.get(Kind::ConfigMap, "orders-config")["data"]["instance.json"] = config.to_string().into();
+    world.step();
+    assert_eq!(world.observe().config.known().unwrap().bootstrap_instance, "orders-3");
+}
+
+#[test]
+fn certificates_are_renewed_with_a_third_left_and_passwords_are_not() {
+    let mut world = World::settled(json!({"replicas": 1}));
+    world.now += jiff::SignedDuration::from_hours(24 * 365 * 2 / 3 + 24);
+    let plan = world.step();
+    let renewed: Vec<_> = plan.actions.iter().map(|action| action.effect.target().1).collect();
+    assert_eq!(renewed, ["orders-server", "orders-replication"]);
+    assert_eq!(world.plan().actions, []);
+}
+
+#[test]
+fn a_new_authority_reissues_what_the_old_one_signed() {
+    let mut world = World::settled(json!({"replicas": 1}));
+    world.objects.remove(&(Kind::Secret, "orders-ca".to_owned()));
+    world.now += jiff::SignedDuration::from_hours(1);
+    let issued: Vec<_> = world.step().actions.iter().map(|action| action.effect.target().1.to_owned()).collect();
+    assert_eq!(issued, ["orders-ca", "orders-server", "orders-replication", "orders-app"]);
+}

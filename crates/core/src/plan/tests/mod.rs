@@ -1,0 +1,6 @@
+//! What the plan does in the standard cases, as sentences.
+
+mod always;
+mod life;
+mod volumes;
+mod words;
