@@ -201,13 +201,13 @@ impl World {
 
     /// Waits for a condition; the wait is bounded by the case's own time limit, and here by a complaint that says what for.
     pub async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-        for _ in 0..600 {
+        for _ in 0..1200 {
             if let Some(found) = look().await {
                 return found;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        panic!("waited 30 s in vain for {what}");
+        panic!("waited 60 s in vain for {what}");
     }
 }
 
