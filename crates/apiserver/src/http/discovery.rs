@@ -3,6 +3,7 @@
 //! From: the registry's resources and those that exist only as requests (reviews, tokens, evictions). Both forms of discovery say the
 //! same: the old one (a document for each group version) and the aggregated one (one answer for everything).
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,8 +73,8 @@ struct Sub {
 /// A kind; with group and version where they are not the resource's own.
 #[derive(Clone)]
 struct Kind {
-    group: &'static str,
-    version: &'static str,
+    group: Cow<'static, str>,
+    version: Cow<'static, str>,
     kind: String,
 }
 
@@ -84,7 +85,7 @@ pub struct Discovery {
 
 /// `v2` before `v1` before `v1beta2` before `v1alpha1` before anything else.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Priority(u8, u32, u32, String);
+pub(super) struct Priority(u8, u32, u32, String);
 
 impl Discovery {
     /// Of these resources.
@@ -157,8 +158,14 @@ impl Discovery {
 }
 
 fn line(resource: &Resource) -> Line {
-    let own = Kind { group: "", version: "", kind: resource.kind.clone() };
-    let other = |group, version, kind: &str| Kind { group, version, kind: kind.into() };
+    // For its own kinds a kube-apiserver leaves group and version out of the aggregated form; for those of CRDs it does not.
+    let named = |text: &String| if resource.custom { Cow::from(text.clone()) } else { Cow::default() };
+    let own = Kind { group: named(&resource.group), version: named(&resource.version), kind: resource.kind.clone() };
+    let other = |group: &'static str, version: &'static str, kind: &str| Kind {
+        group: group.into(),
+        version: version.into(),
+        kind: kind.into(),
+    };
     let mut subresources = Vec::new();
     if resource.has_status {
         subresources.push(Sub { name: "status", kind: own.clone(), verbs: STATUS });
@@ -195,7 +202,7 @@ fn review_line(review: &Review) -> Line {
         resource: review.plural.into(),
         singular: review.singular.into(),
         namespaced: false,
-        kind: Kind { group: "", version: "", kind: review.kind.into() },
+        kind: Kind { group: Cow::default(), version: Cow::default(), kind: review.kind.into() },
         verbs: CREATE,
         short_names: vec![],
         categories: vec![],
@@ -203,13 +210,13 @@ fn review_line(review: &Review) -> Line {
     }
 }
 
-/// A resource and its subresources as entries of an APIResourceList.
+/// A resource and its subresources as entries of an APIResourceList, which names group and version only where they are another's.
 fn legacy(line: &Line) -> Vec<Value> {
     let entry = |name: &str, singular: &str, kind: &Kind, verbs: &[&str]| {
         let mut entry = json!({"name": name, "singularName": singular, "namespaced": line.namespaced, "kind": kind.kind, "verbs": verbs});
-        if !kind.version.is_empty() {
-            entry["group"] = kind.group.into();
-            entry["version"] = kind.version.into();
+        if (&kind.group, &kind.version) != (&line.kind.group, &line.kind.version) {
+            entry["group"] = kind.group.as_ref().into();
+            entry["version"] = kind.version.as_ref().into();
         }
         entry
     };
@@ -256,7 +263,8 @@ fn aggregated_resource(line: &Line) -> Value {
     entry
 }
 
-fn priority(version: &str) -> Priority {
+/// The place of a version in the order of preference.
+pub(super) fn priority(version: &str) -> Priority {
     let parsed = version.strip_prefix('v').and_then(|rest| {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         let major = rest[..digits].parse().ok()?;

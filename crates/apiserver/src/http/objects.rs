@@ -32,7 +32,7 @@ pub(super) fn list(app: &App, call: &Call, target: &Target) -> Result<Outcome, A
 }
 
 pub(super) fn watch(app: &App, call: &Call, target: &Target) -> Result<Outcome, ApiError> {
-    let mut selection = options::list(&call.query)?;
+    let mut selection = options::selection(&call.query)?;
     if !target.name.is_empty() {
         let one = format!("metadata.name={}", target.name);
         selection.field_selector = Some(selection.field_selector.map_or(one.clone(), |other| format!("{other},{one}")));

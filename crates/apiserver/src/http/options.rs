@@ -56,7 +56,10 @@ pub(super) fn write(
                 "Required value: is required for apply patch",
             ));
         }
-        None => agent.split('/').next().unwrap_or_default().chars().take(128).collect(),
+        None => match agent.split('/').next().unwrap_or_default() {
+            "" => "unknown".into(),
+            first => first.chars().take(128).collect(),
+        },
     };
     let force = query.get("force").is_some() && query.flag("force");
     if query.get("force").is_some() && !apply {
@@ -80,8 +83,40 @@ pub(super) fn dry_run<'a>(values: impl Iterator<Item = &'a str>, kind: &str) -> 
     Ok(!values.is_empty())
 }
 
-/// Options of a list, of a watch's selection and of a deletecollection.
+/// Options of a list and of a deletecollection.
 pub(super) fn list(query: &Query) -> Result<ListOptions, ApiError> {
+    let refused = |problem, message: &str| Err(bad_option("ListOptions", "resourceVersionMatch", problem, message));
+    match (query.get("resourceVersion"), query.get("resourceVersionMatch")) {
+        (_, None) => {}
+        (None, Some(_)) => {
+            return refused(
+                "FieldValueForbidden",
+                "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+            );
+        }
+        (Some("0"), Some("Exact")) => {
+            return refused(
+                "FieldValueForbidden",
+                "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+            );
+        }
+        (Some(_), Some("Exact" | "NotOlderThan")) => {}
+        (Some(_), Some(other)) => {
+            let message = format!("Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\"");
+            return refused("FieldValueNotSupported", &message);
+        }
+    }
+    if query.get("continue").is_some() && query.get("resourceVersionMatch").is_some() {
+        return refused(
+            "FieldValueForbidden",
+            "Forbidden: resourceVersionMatch is forbidden when continue is provided",
+        );
+    }
+    selection(query)
+}
+
+/// What a list, watch or deletecollection is about.
+pub(super) fn selection(query: &Query) -> Result<ListOptions, ApiError> {
     let own = |key: &str| query.get(key).map(str::to_owned);
     Ok(ListOptions {
         label_selector: own("labelSelector"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderValue, Response, StatusCode};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::accept::{Accepted, Encoding, Form};
@@ -25,7 +25,24 @@ struct List<'a> {
     kind: &'a str,
     api_version: String,
     metadata: Value,
-    items: Vec<&'a Value>,
+    items: Vec<Item<'a>>,
+}
+
+/// An object in a list. A list of a built-in kind does not repeat kind and version in each item; one of a CRD's kind does.
+struct Item<'a> {
+    object: &'a Value,
+    names_its_kind: bool,
+}
+
+impl Serialize for Item<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.object {
+            Value::Object(fields) if !self.names_its_kind => {
+                serializer.collect_map(fields.iter().filter(|(name, _)| *name != "kind" && *name != "apiVersion"))
+            }
+            other => other.serialize(serializer),
+        }
+    }
 }
 
 /// A document.
@@ -115,7 +132,7 @@ pub(super) fn list(
             document(200, accepted.encoding, &list)
         }
         Form::Plain | Form::AggregatedDiscovery => {
-            let items = page.items.iter().map(AsRef::as_ref).collect();
+            let items = page.items.iter().map(|object| Item { object, names_its_kind: resource.custom }).collect();
             let list = List { kind: &resource.list_kind, api_version: resource.api_version(), metadata, items };
             document(200, accepted.encoding, &list)
         }

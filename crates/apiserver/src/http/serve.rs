@@ -25,7 +25,7 @@ use super::route::{Path, Query, Route, route};
 use super::shared::Shared;
 use super::token::Tokens;
 use super::user::User;
-use super::{body, objects, refusal, reviews};
+use super::{body, deprecation, objects, refusal, reviews};
 use crate::error::ApiError;
 use crate::request::{Subresource, Target};
 
@@ -159,9 +159,10 @@ async fn dispatch(app: &Arc<App>, call: &Call, verb: &'static str) -> Result<Out
         Some("scale") if resource.scale.is_some() => Subresource::Scale,
         Some(other) => return super::pods::subresource(app, call, &resource, other, verb).await,
     };
+    let deprecated = app.shared.read(|store| deprecation::warning(store, &resource));
     let name = path.name.clone().unwrap_or_default();
     let target = Target { resource, namespace: path.namespace.clone(), name, subresource };
-    match verb {
+    let outcome = match verb {
         "get" => objects::get(app, call, &target),
         "list" => objects::list(app, call, &target),
         "watch" => objects::watch(app, call, &target),
@@ -171,7 +172,8 @@ async fn dispatch(app: &Arc<App>, call: &Call, verb: &'static str) -> Result<Out
         "delete" if subresource == Subresource::Main => objects::delete(app, call, &target).await,
         "deletecollection" => objects::delete_collection(app, call, &target).await,
         _ => Err(refusal::method_not_allowed()),
-    }
+    };
+    outcome.map(|outcome| Outcome { answer: respond::warn(outcome.answer, deprecated.as_slice()), ..outcome })
 }
 
 impl App {

@@ -1,20 +1,23 @@
 //! The server as its clients see it: permissions, grants, evictions, restarts and shutdown, over real TLS with kube's client.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::{AsyncBufReadExt as _, StreamExt as _};
 use http::Request;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{Api, EvictParams, ListParams, Patch, PatchParams, PostParams, WatchParams};
+use kube::api::{Api, EvictParams, ListParams, LogParams, Patch, PatchParams, PostParams, WatchParams};
 use kube::client::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Status;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Running, ServeError, Server, ServerConfig};
+use super::{LogOptions, LogStream, PodLogs, Running, ServeError, Server, ServerConfig};
+use crate::error::ApiError;
 
 async fn server() -> Running {
     Server::start(ServerConfig::in_memory()).await.unwrap()
@@ -238,4 +241,43 @@ async fn a_streamed_list_ends_with_its_bookmark() {
     assert_eq!(kinds.first().map(String::as_str), Some("ADDED"));
     assert_eq!(kinds.last().map(String::as_str), Some("BOOKMARK"));
     server.shutdown().await;
+}
+
+/// Says which options it was asked with.
+struct Echo;
+
+impl PodLogs for Echo {
+    fn log(&self, pod: &Value, options: LogOptions) -> BoxFuture<'static, Result<LogStream, ApiError>> {
+        let line =
+            format!("{} {} {:?} {}\n", pod["metadata"]["name"], options.container, options.tail_lines, options.follow);
+        let lines = futures::stream::iter([Ok(line.into())]);
+        // A followed log goes on until somebody ends it.
+        let stream = if options.follow { lines.chain(futures::stream::pending()).boxed() } else { lines.boxed() };
+        Box::pin(std::future::ready(Ok(stream)))
+    }
+}
+
+#[tokio::test]
+async fn logs_come_from_whoever_runs_the_pods_and_a_follower_does_not_outlive_the_server() {
+    let server = server().await;
+    let admin = admin(&server).await;
+    let pods: Api<Pod> = Api::default_namespaced(admin.clone());
+    created::<Pod>(
+        &admin,
+        json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "postgres", "image": "i"}]}}),
+    )
+    .await;
+    let refused = refusal(pods.logs("a", &LogParams::default()).await);
+    assert!(refused.message.contains("no kubelet"), "{}", refused.message);
+    server.set_pod_logs(Arc::new(Echo));
+    let tail = LogParams { tail_lines: Some(3), ..LogParams::default() };
+    assert_eq!(pods.logs("a", &tail).await.unwrap(), "\"a\" postgres Some(3) false\n");
+    assert_eq!(refusal(pods.logs("missing", &tail).await).code, 404);
+    let follow = LogParams { follow: true, ..LogParams::default() };
+    let mut lines = pods.log_stream("a", &follow).await.unwrap().lines();
+    assert_eq!(lines.next().await.unwrap().unwrap(), "\"a\" postgres None true");
+    assert!(
+        tokio::time::timeout(Duration::from_secs(4), server.shutdown()).await.is_ok(),
+        "the follower held the shutdown up"
+    );
 }
