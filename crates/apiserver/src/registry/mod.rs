@@ -1,6 +1,13 @@
 //! Which resources there are: the built-in kinds that we use, and those that CustomResourceDefinitions add.
 
+mod builtin;
+mod crd;
+mod facts;
+
 use serde_json::Value;
+
+pub use builtin::builtin;
+pub use crd::resources_of;
 
 /// One resource in one API version.
 #[derive(Clone, Debug)]
@@ -53,5 +60,24 @@ impl Resource {
     /// `apps/v1`, or `v1` in the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// `deployments.apps`, or `pods` in the core group.
+    pub fn group_resource(&self) -> String {
+        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    /// Where its objects are kept. All versions of a resource share it, and so do the two views of an Event.
+    pub fn bucket(&self) -> String {
+        if self.is("", "events") || self.is("events.k8s.io", "events") {
+            "events".into()
+        } else {
+            self.group_resource()
+        }
+    }
+
+    /// Whether it is this resource, in any version.
+    pub fn is(&self, group: &str, plural: &str) -> bool {
+        self.group == group && self.plural == plural
     }
 }

@@ -1,0 +1,230 @@
+//! Sets of fields, in the form that `managedFields` carries (FieldsV1).
+//!
+//! A set is a tree. An edge is a path element as FieldsV1 writes it: `f:name` a field, `k:{…}` a list element by its keys, `v:…` an
+//! element of a set by its value. A node is a member, or only leads to members.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+/// A set of paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FieldSet {
+    nodes: BTreeMap<String, Node>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Node {
+    member: bool,
+    children: FieldSet,
+}
+
+impl FieldSet {
+    pub(super) fn is_empty(&self) -> bool {
+        self.nodes.values().all(|node| !node.member && node.children.is_empty())
+    }
+
+    /// Adds a path.
+    pub(super) fn insert(&mut self, path: &[String]) {
+        let Some((first, rest)) = path.split_first() else { return };
+        let node = self.nodes.entry(first.clone()).or_default();
+        if rest.is_empty() {
+            node.member = true;
+        } else {
+            node.children.insert(rest);
+        }
+    }
+
+    /// Whether an element at this level is a member.
+    pub(super) fn has(&self, element: &str) -> bool {
+        self.nodes.get(element).is_some_and(|node| node.member)
+    }
+
+    /// What lies below an element.
+    pub(super) fn below(&self, element: &str) -> Option<&FieldSet> {
+        self.nodes.get(element).map(|node| &node.children).filter(|children| !children.is_empty())
+    }
+
+    pub(super) fn union(&self, other: &FieldSet) -> FieldSet {
+        let mut all = self.clone();
+        for (element, node) in &other.nodes {
+            let mine = all.nodes.entry(element.clone()).or_default();
+            mine.member |= node.member;
+            mine.children = mine.children.union(&node.children);
+        }
+        all
+    }
+
+    pub(super) fn intersection(&self, other: &FieldSet) -> FieldSet {
+        self.combined(
+            other,
+            |mine, theirs| mine && theirs,
+            |mine, theirs| match theirs {
+                Some(theirs) => mine.intersection(theirs),
+                None => FieldSet::default(),
+            },
+        )
+    }
+
+    /// Members that are not members of the other; what lies below one of those stays.
+    pub(super) fn difference(&self, other: &FieldSet) -> FieldSet {
+        self.combined(
+            other,
+            |mine, theirs| mine && !theirs,
+            |mine, theirs| match theirs {
+                Some(theirs) => mine.difference(theirs),
+                None => mine.clone(),
+            },
+        )
+    }
+
+    /// Without the other's members and all that lies below them.
+    pub(super) fn without_subtrees(&self, other: &FieldSet) -> FieldSet {
+        let mut kept = FieldSet::default();
+        for (element, node) in &self.nodes {
+            let children = match other.nodes.get(element) {
+                Some(theirs) if theirs.member => continue,
+                Some(theirs) => node.children.without_subtrees(&theirs.children),
+                None => node.children.clone(),
+            };
+            kept.put(element, node.member, children);
+        }
+        kept
+    }
+
+    fn combined(
+        &self,
+        other: &FieldSet,
+        member: impl Fn(bool, bool) -> bool,
+        below: impl Fn(&FieldSet, Option<&FieldSet>) -> FieldSet,
+    ) -> FieldSet {
+        let mut result = FieldSet::default();
+        for (element, node) in &self.nodes {
+            let theirs = other.nodes.get(element);
+            let children = below(&node.children, theirs.map(|node| &node.children));
+            result.put(element, member(node.member, theirs.is_some_and(|node| node.member)), children);
+        }
+        result
+    }
+
+    fn put(&mut self, element: &str, member: bool, children: FieldSet) {
+        if member || !children.is_empty() {
+            self.nodes.insert(element.to_owned(), Node { member, children });
+        }
+    }
+
+    /// The set with every named field on the way to a member made a member itself, as far as `named` says that the element at a
+    /// path is a field of a struct: a struct goes when all of its fields go.
+    pub(super) fn with_named_fields(&self, named: &dyn Fn(&[String]) -> bool) -> FieldSet {
+        self.with_named_below(named, &mut Vec::new())
+    }
+
+    fn with_named_below(&self, named: &dyn Fn(&[String]) -> bool, path: &mut Vec<String>) -> FieldSet {
+        let mut result = FieldSet::default();
+        for (element, node) in &self.nodes {
+            path.push(element.clone());
+            let children = node.children.with_named_below(named, path);
+            let member = node.member || (!children.is_empty() && named(path));
+            path.pop();
+            result.put(element, member, children);
+        }
+        result
+    }
+
+    /// The members, those of a level before those below it.
+    pub(super) fn paths(&self) -> Vec<Vec<String>> {
+        let mut paths = Vec::new();
+        self.collect(&mut Vec::new(), &mut paths);
+        paths
+    }
+
+    fn collect(&self, prefix: &mut Vec<String>, paths: &mut Vec<Vec<String>>) {
+        for (element, _) in self.nodes.iter().filter(|(_, node)| node.member) {
+            let mut path = prefix.clone();
+            path.push(element.clone());
+            paths.push(path);
+        }
+        for (element, node) in &self.nodes {
+            prefix.push(element.clone());
+            node.children.collect(prefix, paths);
+            prefix.pop();
+        }
+    }
+
+    /// As FieldsV1.
+    pub(super) fn to_json(&self) -> Value {
+        let mut map = Map::new();
+        for (element, node) in &self.nodes {
+            let mut below = match node.children.to_json() {
+                Value::Object(below) => below,
+                _ => Map::new(),
+            };
+            if node.member && !below.is_empty() {
+                below.insert(".".into(), Value::Object(Map::new()));
+            }
+            map.insert(element.clone(), Value::Object(below));
+        }
+        Value::Object(map)
+    }
+
+    /// From FieldsV1; what is not in that form is left out.
+    pub(super) fn from_json(json: &Value) -> FieldSet {
+        let mut set = FieldSet::default();
+        for (element, below) in json.as_object().into_iter().flatten().filter(|(element, _)| *element != ".") {
+            let member = below.as_object().is_none_or(|below| below.is_empty() || below.contains_key("."));
+            set.put(element, member, FieldSet::from_json(below));
+        }
+        set
+    }
+}
+
+/// A path as conflicts name it: `.spec.ports[port=5432,protocol="TCP"].name`.
+pub(super) fn display(path: &[String]) -> String {
+    let mut text = String::new();
+    for element in path {
+        match element.split_at(2.min(element.len())) {
+            ("f:", name) => {
+                text.push('.');
+                text.push_str(name);
+            }
+            ("k:", keys) => {
+                let keys: Map<String, Value> = serde_json::from_str(keys).unwrap_or_default();
+                let parts: Vec<String> = keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                text.push_str(&format!("[{}]", parts.join(",")));
+            }
+            ("v:", value) => text.push_str(&format!("[={value}]")),
+            (_, other) => text.push_str(&format!("[{other}]")),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn fields_v1_survives_a_round_trip() {
+        let json = json!({"f:metadata": {"f:labels": {".": {}, "f:a": {}}}, "f:spec": {"f:ports": {"k:{\"port\":1}": {".": {}, "f:name": {}}}, "f:x": {}}});
+        assert_eq!(FieldSet::from_json(&json).to_json(), json);
+    }
+
+    #[test]
+    fn difference_keeps_what_lies_below() {
+        let set = FieldSet::from_json(&json!({"f:data": {".": {}, "f:x": {}}}));
+        let gone = FieldSet::from_json(&json!({"f:data": {}}));
+        assert_eq!(set.difference(&gone).to_json(), json!({"f:data": {"f:x": {}}}));
+        assert!(set.without_subtrees(&gone).is_empty());
+    }
+
+    #[test]
+    fn conflicts_name_paths_as_people_write_them() {
+        let path = ["f:spec", "f:ports", "k:{\"port\":5432,\"protocol\":\"TCP\"}", "f:name"].map(String::from);
+        assert_eq!(display(&path), ".spec.ports[port=5432,protocol=\"TCP\"].name");
+        assert_eq!(
+            display(&["f:metadata", "f:finalizers", "v:\"a/b\""].map(String::from)),
+            ".metadata.finalizers[=\"a/b\"]"
+        );
+    }
+}

@@ -1,0 +1,292 @@
+//! Server-side apply, and who owns what after every kind of write.
+//!
+//! Every write leaves in `managedFields` which manager set which fields. An apply states the fields that its manager wants: it takes
+//! them (a field that another owns with another value is a conflict, unless forced), and gives up those that it stated before and
+//! no longer states; what then nobody owns is removed. Never: a field lost that someone else owns, or a conflict that is settled
+//! silently.
+
+mod fields;
+mod managers;
+mod merge;
+mod shape;
+
+use serde_json::{Map, Value, json};
+
+use super::{builtin, object};
+use crate::error::ApiError;
+use crate::registry::Resource;
+use crate::request::{Subresource, Target, Write};
+use fields::FieldSet;
+use managers::{Manager, Managers, Owned};
+use shape::Shape;
+
+/// How a manager came to own fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Operation {
+    /// By server-side apply.
+    Apply,
+    /// By create, update or any other patch.
+    Update,
+}
+
+/// The owner of what an object had before the first apply, when nothing was recorded.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// Records the creator as the owner of everything in a new object.
+pub(super) fn own_created(resource: &Resource, object: &mut Value, write: &Write) {
+    object::meta_mut(object).remove("managedFields");
+    let target = main_target(resource);
+    let nothing = blank(resource);
+    let managers = updated(resource, &target, Managers::new(), &nothing, object, write);
+    set_managed(object, &managers);
+}
+
+/// Records who owns what after an update. `object` is what will be stored, but for the ownership itself.
+pub(super) fn own_updated(target: &Target, current: &Value, object: &mut Value, write: &Write) {
+    let resource = &target.resource;
+    let given = object::meta_mut(object).remove("managedFields");
+    let live = object::meta(current).get("managedFields");
+    let managers = match &given {
+        // One empty entry is the documented way to forget all ownership; an empty list is a client that did not know better.
+        Some(Value::Array(entries)) if entries.len() == 1 && entries[0] == json!({}) => {
+            return;
+        }
+        Some(Value::Array(entries)) if !entries.is_empty() && target.subresource == Subresource::Main => {
+            managers::read(given.as_ref())
+        }
+        _ => managers::read(live),
+    };
+    // An object that nobody is recorded for stays so until someone applies.
+    if managers.is_empty() && live.is_none() {
+        return;
+    }
+    let managers = updated(resource, &manager_target(target), managers, current, object, write);
+    set_managed(object, &managers);
+}
+
+struct ManagerTarget {
+    version: String,
+    subresource: Subresource,
+}
+
+fn main_target(resource: &Resource) -> ManagerTarget {
+    ManagerTarget { version: resource.api_version(), subresource: Subresource::Main }
+}
+
+fn manager_target(target: &Target) -> ManagerTarget {
+    ManagerTarget { version: target.resource.api_version(), subresource: target.subresource }
+}
+
+fn updated(
+    resource: &Resource,
+    target: &ManagerTarget,
+    mut managers: Managers,
+    old: &Value,
+    new: &Value,
+    write: &Write,
+) -> Managers {
+    let shape = Shape::root(&resource.schema);
+    let changes = merge::compare(shape, &without_managed(old), &without_managed(new));
+    let taken = changes.modified.union(&changes.added);
+    for owned in managers.values_mut() {
+        owned.fields = owned.fields.difference(&taken).difference(&changes.removed);
+    }
+    let mine = taken.difference(&managers::unowned());
+    if !mine.is_empty() {
+        let manager = Manager::new(Operation::Update, &write.manager, &target.version, target.subresource);
+        let before = managers.remove(&manager).map(|owned| owned.fields).unwrap_or_default();
+        let time = object::time(write.now);
+        managers.insert(manager, Owned { fields: before.union(&mine), version: target.version.clone(), time });
+    }
+    managers.retain(|_, owned| !owned.fields.is_empty());
+    managers
+}
+
+/// The object after an apply, its ownership included; the live object when nothing changes.
+pub(super) fn apply(
+    target: &Target,
+    current: Option<&Value>,
+    config: &Value,
+    write: &Write,
+) -> Result<Value, ApiError> {
+    let resource = &target.resource;
+    let shape = Shape::root(&resource.schema);
+    let mut managers = match current {
+        Some(current) => recorded(resource, target, current, write),
+        None => Managers::new(),
+    };
+    let live = current.map_or_else(|| blank(resource), without_managed);
+    let me = Manager::new(Operation::Apply, &write.manager, &resource.api_version(), target.subresource);
+    let former = managers.get(&me).cloned();
+
+    let stated =
+        merge::fields_of(shape, config).difference(&managers::unowned()).without_subtrees(&not_of_endpoint(target));
+    let time = former.as_ref().map_or_else(|| object::time(write.now), |former| former.time.clone());
+    managers.insert(me.clone(), Owned { fields: stated, version: resource.api_version(), time });
+
+    let merged = merge::merge(shape, &live, &without_server_fields(config));
+    let merged = match &former {
+        Some(former) => give_up(shape, &merged, &managers, &former.fields),
+        None => merged,
+    };
+    take_over(shape, &mut managers, &me, &live, &merged, write)?;
+    let changed =
+        merged != live || managers.get(&me).map(|owned| &owned.fields) != former.as_ref().map(|former| &former.fields);
+    if changed && let Some(mine) = managers.get_mut(&me) {
+        mine.time = object::time(write.now);
+    }
+    let mut merged = merged;
+    set_managed(&mut merged, &managers);
+    Ok(merged)
+}
+
+/// The recorded managers; of an object without any record, one that owns all there is.
+fn recorded(resource: &Resource, target: &Target, current: &Value, write: &Write) -> Managers {
+    let managers = managers::read(object::meta(current).get("managedFields"));
+    if !managers.is_empty() {
+        return managers;
+    }
+    let everything = merge::compare(Shape::root(&resource.schema), &blank(resource), &without_managed(current)).added;
+    let fields = everything.difference(&managers::unowned()).without_subtrees(&not_of_endpoint(target));
+    let manager = Manager::new(Operation::Update, BEFORE_FIRST_APPLY, &resource.api_version(), Subresource::Main);
+    Managers::from([(manager, Owned { fields, version: resource.api_version(), time: object::time(write.now) })])
+}
+
+/// Removes what the applier stated before, no longer states, and nobody else owns.
+fn give_up(shape: Shape<'_>, merged: &Value, managers: &Managers, former: &FieldSet) -> Value {
+    let named = |path: &[String]| shape.names_last_of(path);
+    let former = former.with_named_fields(&named);
+    let pruned = merge::remove(shape, merged, &former).unwrap_or_else(|| json!({}));
+    let owned =
+        managers.values().fold(FieldSet::default(), |all, owned| all.union(&owned.fields)).with_named_fields(&named);
+    let merged_fields = merge::fields_of(shape, merged).with_named_fields(&named);
+    let pruned_fields = merge::fields_of(shape, &pruned).with_named_fields(&named);
+    // First bring back what someone owns, then limit the removal to what the applier had stated.
+    let gone = merged_fields.difference(&pruned_fields.union(&owned));
+    let with_owned = merge::remove(shape, merged, &gone).unwrap_or_else(|| json!({}));
+    let kept = merge::fields_of(shape, &with_owned).with_named_fields(&named);
+    let gone = merged_fields.difference(&kept).intersection(&former);
+    merge::remove(shape, merged, &gone).unwrap_or_else(|| json!({}))
+}
+
+/// Takes the changed fields from their owners: by force, or it is a conflict.
+fn take_over(
+    shape: Shape<'_>,
+    managers: &mut Managers,
+    me: &Manager,
+    live: &Value,
+    merged: &Value,
+    write: &Write,
+) -> Result<(), ApiError> {
+    let changes = merge::compare(shape, live, merged);
+    let taken = changes.modified.union(&changes.added);
+    let mut conflicts: Vec<(String, Vec<String>)> = Vec::new();
+    for (manager, owned) in managers.iter_mut().filter(|(manager, _)| *manager != me) {
+        let contested = owned.fields.intersection(&taken);
+        if !contested.is_empty() {
+            conflicts.push((manager.display(), contested.paths().iter().map(|path| fields::display(path)).collect()));
+        }
+        owned.fields = owned.fields.difference(&contested).difference(&changes.removed);
+    }
+    if !write.force && !conflicts.is_empty() {
+        return Err(conflict(conflicts));
+    }
+    managers.retain(|_, owned| !owned.fields.is_empty());
+    Ok(())
+}
+
+fn conflict(mut conflicts: Vec<(String, Vec<String>)>) -> ApiError {
+    conflicts.sort();
+    let count: usize = conflicts.iter().map(|(_, paths)| paths.len()).sum();
+    let text = match conflicts.as_slice() {
+        [(manager, paths)] if paths.len() == 1 => format!("conflict with {manager}: {}", paths[0]),
+        all => all
+            .iter()
+            .map(|(manager, paths)| format!("conflicts with {manager}:\n- {}", paths.join("\n- ")))
+            .collect::<Vec<_>>()
+            .join("\n"),
+    };
+    let causes: Vec<Value> = conflicts
+        .iter()
+        .flat_map(|(manager, paths)| {
+            paths.iter().map(move |path| {
+                json!({"reason": "FieldManagerConflict", "message": format!("conflict with {manager}"), "field": path})
+            })
+        })
+        .collect();
+    let noun = if count == 1 { "conflict" } else { "conflicts" };
+    ApiError {
+        code: 409,
+        reason: "Conflict",
+        message: format!("Apply failed with {count} {noun}: {text}"),
+        details: Some(json!({"causes": causes})),
+    }
+}
+
+/// Fields that a write through this endpoint leaves alone, whatever its body says.
+fn not_of_endpoint(target: &Target) -> FieldSet {
+    let resource = &target.resource;
+    match target.subresource {
+        Subresource::Main if resource.has_status => FieldSet::from_json(&json!({"f:status": {}})),
+        Subresource::Main => FieldSet::default(),
+        Subresource::Status | Subresource::Scale => {
+            let mut others = Map::new();
+            for field in resource.schema["properties"].as_object().into_iter().flatten().map(|(field, _)| field) {
+                if field != "status" && (resource.custom || field != "metadata") {
+                    others.insert(format!("f:{field}"), json!({}));
+                }
+            }
+            if resource.custom {
+                others.insert("f:metadata".into(), json!({}));
+            }
+            FieldSet::from_json(&Value::Object(others))
+        }
+    }
+}
+
+/// Whether two objects differ in nothing but the times in `managedFields`: such a write is no write.
+pub(super) fn same_but_for_times(one: &Value, other: &Value) -> bool {
+    if without_managed(one) != without_managed(other) {
+        return false;
+    }
+    let timeless = |object: &Value| {
+        let mut managers = managers::read(object::meta(object).get("managedFields"));
+        managers.values_mut().for_each(|owned| owned.time = Value::Null);
+        managers
+    };
+    timeless(one) == timeless(other)
+}
+
+/// An object of the kind with nothing in it. A typed server's structs are there even when empty, so nobody comes to own them.
+fn blank(resource: &Resource) -> Value {
+    let mut blank = json!({"apiVersion": resource.api_version(), "kind": resource.kind, "metadata": {}});
+    if !resource.custom {
+        for part in builtin::struct_parts(resource) {
+            blank[*part] = json!({});
+        }
+    }
+    blank
+}
+
+fn without_managed(object: &Value) -> Value {
+    let mut object = object.clone();
+    object::meta_mut(&mut object).remove("managedFields");
+    object
+}
+
+/// What an apply configuration says about identity and history is checked elsewhere and never merged.
+fn without_server_fields(config: &Value) -> Value {
+    let mut config = config.clone();
+    let meta = object::meta_mut(&mut config);
+    for field in ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"] {
+        meta.remove(field);
+    }
+    config
+}
+
+fn set_managed(object: &mut Value, managers: &Managers) {
+    match managers::write(managers) {
+        Some(entries) => object::meta_mut(object).insert("managedFields".into(), entries),
+        None => object::meta_mut(object).remove("managedFields"),
+    };
+}

@@ -1,0 +1,266 @@
+//! What controllers do on a real cluster and nobody else would do here: owners take their dependents with them, namespaces and CRDs
+//! their content, and a claim that no pod uses any more may go.
+//!
+//! One call does all that can be done at once, and says whether it did anything; the home calls it after changes until it says no.
+//! Never: a dependent deleted while one of its owners lives, or because an owner could not be looked up (an owner of a kind that is
+//! not served is unknown, not absent).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::delete::{FOREGROUND, ORPHAN};
+use super::{CRDS, Key, NAMESPACES, Store, builtin, object};
+use crate::error::ApiError;
+use crate::registry::Resource;
+use crate::request::{DeleteOptions, FieldValidation, Propagation, Subresource, Target, Write};
+
+/// The manager that changes of garbage collection are recorded for.
+const MANAGER: &str = "garbage-collector";
+
+/// One object, wherever it is.
+#[derive(Clone)]
+struct Place {
+    bucket: String,
+    key: Key,
+    object: Arc<Value>,
+}
+
+impl Store {
+    /// Does what garbage collection can do now; returns whether anything changed. A failure to store is noted and tried again by
+    /// the next call.
+    pub fn collect_garbage(&mut self, now: Timestamp) -> bool {
+        let before = self.revision;
+        let write =
+            Write { now, manager: MANAGER.into(), dry_run: false, force: false, validation: FieldValidation::Ignore };
+        let steps: [fn(&mut Store, &Write) -> Result<(), ApiError>; 5] = [
+            Store::collect_dependents,
+            Store::finish_owners,
+            Store::finish_namespaces,
+            Store::finish_crds,
+            Store::release_claims,
+        ];
+        for step in steps {
+            if let Err(error) = step(self, &write) {
+                tracing::warn!(%error, "garbage collection could not store a change");
+            }
+        }
+        self.revision != before
+    }
+
+    fn everything(&self) -> Vec<Place> {
+        self.buckets
+            .iter()
+            .flat_map(|(bucket, objects)| {
+                objects.iter().map(|(key, object)| Place {
+                    bucket: bucket.clone(),
+                    key: key.clone(),
+                    object: object.clone(),
+                })
+            })
+            .collect()
+    }
+
+    /// Deletes objects whose owners are all gone, and those whose remaining owners wait for their dependents to go first.
+    fn collect_dependents(&mut self, write: &Write) -> Result<(), ApiError> {
+        let all = self.everything();
+        let alive: HashSet<&str> = all.iter().map(|place| object::uid(&place.object)).collect();
+        let waiting: HashSet<&str> = all
+            .iter()
+            .filter(|place| waits_for_dependents(&place.object))
+            .map(|place| object::uid(&place.object))
+            .collect();
+        for place in all.iter().filter(|place| !object::deleting(&place.object)) {
+            let owners = owners(&place.object);
+            if owners.is_empty() {
+                continue;
+            }
+            let known: Vec<bool> =
+                owners.iter().map(|owner| alive.contains(owner.uid) || !self.serves(owner)).collect();
+            let solid =
+                owners.iter().zip(&known).filter(|(owner, known)| **known && !waiting.contains(owner.uid)).count();
+            let in_front = owners.iter().any(|owner| waiting.contains(owner.uid));
+            if solid == 0 {
+                let policy = if in_front { Propagation::Foreground } else { Propagation::Background };
+                self.delete_place(place, policy, write)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An owner of a kind that is not served can't be said to be gone.
+    fn serves(&self, owner: &Owner<'_>) -> bool {
+        let (group, _) = owner.api_version.split_once('/').unwrap_or(("", owner.api_version));
+        self.resources.iter().any(|resource| resource.group == group && resource.kind == owner.kind)
+    }
+
+    /// Orphans the dependents of those deleted with that policy, and lets those go whose blocking dependents are gone.
+    fn finish_owners(&mut self, write: &Write) -> Result<(), ApiError> {
+        for place in self.everything().iter().filter(|place| object::deleting(&place.object)) {
+            let finalizers = object::finalizers(&place.object);
+            let uid = object::uid(&place.object);
+            if finalizers.contains(&ORPHAN) {
+                self.orphan_dependents(uid)?;
+                self.drop_finalizer(place, ORPHAN, write)?;
+            } else if finalizers.contains(&FOREGROUND) && !self.is_blocked(uid) {
+                self.drop_finalizer(place, FOREGROUND, write)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_blocked(&self, uid: &str) -> bool {
+        self.buckets.values().flat_map(|bucket| bucket.values()).any(|object| {
+            let references = object::meta(object).get("ownerReferences").and_then(Value::as_array);
+            references.into_iter().flatten().any(|owner| owner["uid"] == uid && owner["blockOwnerDeletion"] == true)
+        })
+    }
+
+    fn orphan_dependents(&mut self, uid: &str) -> Result<(), ApiError> {
+        for place in self.everything() {
+            let references = object::meta(&place.object).get("ownerReferences").and_then(Value::as_array);
+            let Some(references) = references.filter(|all| all.iter().any(|owner| owner["uid"] == uid)) else {
+                continue;
+            };
+            let kept: Vec<Value> = references.iter().filter(|owner| owner["uid"] != uid).cloned().collect();
+            let mut orphan = Value::clone(&place.object);
+            if kept.is_empty() {
+                object::meta_mut(&mut orphan).remove("ownerReferences");
+            } else {
+                object::meta_mut(&mut orphan).insert("ownerReferences".into(), kept.into());
+            }
+            self.commit(&place.bucket, place.key, Some(orphan))?;
+        }
+        Ok(())
+    }
+
+    fn drop_finalizer(&mut self, place: &Place, finalizer: &str, _write: &Write) -> Result<(), ApiError> {
+        // An earlier step of this round may have changed it.
+        let Some(object) = self.stored(&place.bucket, &place.key).cloned() else { return Ok(()) };
+        let kept: Vec<String> =
+            object::finalizers(&object).into_iter().filter(|one| *one != finalizer).map(ToOwned::to_owned).collect();
+        let mut changed = Value::clone(&object);
+        object::set_finalizers(&mut changed, &kept);
+        let Some(resource) = self.resource_of_bucket(&place.bucket) else { return Ok(()) };
+        let after = (!super::delete::finished(&resource, &changed)).then_some(changed);
+        self.commit(&place.bucket, place.key.clone(), after).map(drop)
+    }
+
+    /// Empties namespaces that are being deleted, and lets the empty ones go.
+    fn finish_namespaces(&mut self, write: &Write) -> Result<(), ApiError> {
+        let terminating: Vec<Place> = self
+            .everything()
+            .into_iter()
+            .filter(|place| place.bucket == NAMESPACES && object::deleting(&place.object))
+            .collect();
+        for namespace in terminating {
+            let content: Vec<Place> = self
+                .everything()
+                .into_iter()
+                .filter(|place| place.key.0 == namespace.key.1 && place.bucket != NAMESPACES)
+                .collect();
+            for place in content.iter().filter(|place| !object::deleting(&place.object)) {
+                self.delete_place(place, Propagation::Background, write)?;
+            }
+            let empty = !self.buckets.values().any(|bucket| bucket.keys().any(|(of, _)| *of == namespace.key.1));
+            if empty && object::finalizers(&namespace.object).is_empty() {
+                self.commit(NAMESPACES, namespace.key, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the objects of CRDs that are being deleted, then the CRDs.
+    fn finish_crds(&mut self, write: &Write) -> Result<(), ApiError> {
+        let terminating: Vec<Place> = self
+            .everything()
+            .into_iter()
+            .filter(|place| place.bucket == CRDS && object::deleting(&place.object))
+            .collect();
+        for crd in terminating {
+            // A CRD's name is the name of its bucket.
+            let bucket = &crd.key.1;
+            for place in
+                self.everything().iter().filter(|place| place.bucket == *bucket && !object::deleting(&place.object))
+            {
+                self.delete_place(place, Propagation::Background, write)?;
+            }
+            if self.buckets.get(bucket).is_none_or(|objects| objects.is_empty())
+                && object::finalizers(&crd.object).contains(&builtin::CLEANUP)
+            {
+                self.drop_finalizer(&crd, builtin::CLEANUP, write)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets deleted claims go that no pod uses.
+    fn release_claims(&mut self, write: &Write) -> Result<(), ApiError> {
+        let claims: Vec<Place> = self
+            .everything()
+            .into_iter()
+            .filter(|place| place.bucket == "persistentvolumeclaims" && object::deleting(&place.object))
+            .filter(|place| object::finalizers(&place.object).contains(&builtin::PROTECTION))
+            .collect();
+        for claim in claims {
+            if !self.is_mounted(&claim.key) {
+                self.drop_finalizer(&claim, builtin::PROTECTION, write)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_mounted(&self, (namespace, name): &Key) -> bool {
+        let pods = self.buckets.get("pods").into_iter().flatten();
+        pods.filter(|((of, _), _)| of == namespace).any(|(_, pod)| {
+            let ended = ["Succeeded", "Failed"].iter().any(|phase| pod["status"]["phase"] == *phase);
+            let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+            !ended && volumes.into_iter().any(|volume| volume["persistentVolumeClaim"]["claimName"] == name.as_str())
+        })
+    }
+
+    fn delete_place(&mut self, place: &Place, propagation: Propagation, write: &Write) -> Result<(), ApiError> {
+        let Some(resource) = self.resource_of_bucket(&place.bucket) else { return Ok(()) };
+        let target = Target {
+            namespace: Some(place.key.0.clone()).filter(|namespace| !namespace.is_empty()),
+            name: place.key.1.clone(),
+            subresource: Subresource::Main,
+            resource: Arc::<Resource>::clone(&resource),
+        };
+        let options = DeleteOptions {
+            uid: Some(object::uid(&place.object).to_owned()),
+            propagation: Some(propagation),
+            ..DeleteOptions::default()
+        };
+        match self.delete(&target, &options, write) {
+            // Gone or replaced meanwhile, by an earlier step of this very round.
+            Err(error) if error.code != 404 && error.code != 409 => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+struct Owner<'a> {
+    uid: &'a str,
+    api_version: &'a str,
+    kind: &'a str,
+}
+
+fn owners(object: &Value) -> Vec<Owner<'_>> {
+    let references = object::meta(object).get("ownerReferences").and_then(Value::as_array);
+    references
+        .into_iter()
+        .flatten()
+        .map(|owner| Owner {
+            uid: owner["uid"].as_str().unwrap_or_default(),
+            api_version: owner["apiVersion"].as_str().unwrap_or_default(),
+            kind: owner["kind"].as_str().unwrap_or_default(),
+        })
+        .collect()
+}
+
+fn waits_for_dependents(object: &Value) -> bool {
+    object::deleting(object) && object::finalizers(object).contains(&FOREGROUND)
+}

@@ -1,0 +1,127 @@
+//! Patch: JSON patch, merge patch, strategic merge patch, server-side apply.
+//!
+//! A patch is worked out on the current object and then goes the way of an update. Only apply creates what does not exist.
+
+mod strategic;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::apply::{self, Operation};
+use super::create::{check_name, check_namespace};
+use super::{Store, object, read, schema, update, view};
+use crate::error::ApiError;
+use crate::request::{PatchKind, Subresource, Target, Write, Written};
+
+impl Store {
+    /// Patches an object, its status, or the number in its scale.
+    pub fn patch(
+        &mut self,
+        target: &Target,
+        kind: PatchKind,
+        body: &Value,
+        write: &Write,
+    ) -> Result<Written, ApiError> {
+        update::check_subresource(target)?;
+        let stored = self.stored(&target.resource.bucket(), &read::key(target)).cloned();
+        let current = stored.map(|stored| view::shown(&target.resource, &stored));
+        if kind == PatchKind::Apply {
+            return self.apply(target, current.as_ref(), body, write);
+        }
+        let Some(current) = current else { return Err(ApiError::not_found(&target.resource, &target.name)) };
+        if target.subresource == Subresource::Scale {
+            let scale = update::scale_of(&target.resource, &current)?;
+            let patched = patched(target, &scale, kind, body)?;
+            return self.set_scale(target, &current, &patched, write);
+        }
+        let patched = patched(target, &current, kind, body)?;
+        let decoded = schema::decode_patched(&target.resource, patched, body, write.validation)?;
+        let mut object = decoded.object;
+        check_unchanged_identity(target, &current, &mut object)?;
+        self.replace(target, &current, object, write, decoded.warnings, Operation::Update)
+    }
+
+    fn apply(
+        &mut self,
+        target: &Target,
+        current: Option<&Arc<Value>>,
+        config: &Value,
+        write: &Write,
+    ) -> Result<Written, ApiError> {
+        if target.subresource == Subresource::Scale {
+            let Some(current) = current else { return Err(ApiError::not_found(&target.resource, &target.name)) };
+            return self.set_scale(target, current, config, write);
+        }
+        let mut config = schema::decode_applied(&target.resource, config.clone())?;
+        check_name(target, &mut config)?;
+        check_namespace(target, &mut config)?;
+        let merged = apply::apply(target, current.map(|current| &**current), &config, write)?;
+        let Some(current) = current else {
+            if target.subresource != Subresource::Main {
+                return Err(ApiError::not_found(&target.resource, &target.name));
+            }
+            let created = schema::complete(&target.resource, merged);
+            return self.insert(target, created, write, Vec::new(), Operation::Apply);
+        };
+        let version = object::meta_str(&config, "resourceVersion");
+        if !version.is_empty() && version != object::meta_str(current, "resourceVersion") {
+            return Err(ApiError::modified(&target.resource, &target.name));
+        }
+        let object = schema::complete(&target.resource, merged);
+        self.replace(target, current, object, write, Vec::new(), Operation::Apply)
+    }
+}
+
+fn patched(target: &Target, current: &Value, kind: PatchKind, body: &Value) -> Result<Value, ApiError> {
+    match kind {
+        PatchKind::Json => json_patched(target, current, body),
+        PatchKind::Merge => {
+            if !body.is_object() {
+                return Err(ApiError::bad_request("error decoding patch: a merge patch must be a JSON object"));
+            }
+            let mut object = current.clone();
+            json_patch::merge(&mut object, body);
+            Ok(object)
+        }
+        PatchKind::Strategic if target.resource.custom => Err(ApiError::unsupported_media_type(&[
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/apply-patch+yaml",
+        ])),
+        PatchKind::Strategic => strategic::merge(&target.resource.schema, current, body),
+        PatchKind::Apply => unreachable!("apply does not work on the current object alone"),
+    }
+}
+
+fn json_patched(target: &Target, current: &Value, body: &Value) -> Result<Value, ApiError> {
+    let operations: json_patch::Patch = serde_json::from_value(body.clone())
+        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
+    let mut object = current.clone();
+    json_patch::patch(&mut object, &operations).map_err(|error| ApiError {
+        code: 422,
+        reason: "Invalid",
+        message: format!("the server rejected our request due to an error in our request: {error}"),
+        details: Some(
+            json!({"kind": target.resource.plural, "name": target.name, "causes": [{"message": error.to_string()}]}),
+        ),
+    })?;
+    Ok(object)
+}
+
+/// A patch may state a resource version, which then has to be the current one; the rest of the identity it may not change.
+fn check_unchanged_identity(target: &Target, current: &Value, object: &mut Value) -> Result<(), ApiError> {
+    check_name(target, object)?;
+    check_namespace(target, object)?;
+    let version = object::meta_str(object, "resourceVersion");
+    if version != object::meta_str(current, "resourceVersion") && !version.is_empty() {
+        return Err(ApiError::modified(&target.resource, &target.name));
+    }
+    let uid = object::uid(object);
+    if !uid.is_empty() && uid != object::uid(current) {
+        let why =
+            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", object::uid(current));
+        return Err(ApiError::conflict(&target.resource, &target.name, &why));
+    }
+    Ok(())
+}

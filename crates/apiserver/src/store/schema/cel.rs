@@ -1,0 +1,214 @@
+//! The CEL rules of a custom kind, transition rules included.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use kube_cel::{CompiledSchema, ErrorKind, RootContext, Validator, compile_schema};
+use serde_json::Value;
+
+use crate::error::{FieldError, Problem};
+use crate::registry::Resource;
+
+/// How many compiled schemas a thread keeps. A home has a handful of CRDs; a test that makes hundreds starts over.
+const KEPT: usize = 32;
+
+thread_local! {
+    static VALIDATOR: Validator = Validator::new();
+    static COMPILED: RefCell<HashMap<String, Rc<CompiledSchema>>> = RefCell::default();
+}
+
+/// Whether a schema has any rule.
+pub(super) fn has_rules(schema: &Value) -> bool {
+    match schema {
+        Value::Object(map) => {
+            map.get("x-kubernetes-validations").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty())
+                || map
+                    .iter()
+                    .any(|(key, value)| !matches!(key.as_str(), "default" | "enum" | "description") && has_rules(value))
+        }
+        Value::Array(items) => items.iter().any(has_rules),
+        _ => false,
+    }
+}
+
+/// The rules that do not hold. With the old object transition rules run too, and a rule about a part that has not changed is not
+/// asked again.
+pub(super) fn errors(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let compiled = compiled(&resource.schema);
+    let context = RootContext {
+        api_version: resource.api_version(),
+        api_group: resource.group.clone(),
+        kind: resource.kind.clone(),
+    };
+    let result =
+        VALIDATOR.with(|validator| validator.validate_compiled_with_context(&compiled, object, old, Some(&context)));
+    let Err(failed) = result else { return Vec::new() };
+    failed
+        .into_iter()
+        .map(|error| (owner(&resource.schema, &error.field_path, &error.rule), error))
+        .filter(|(owner, _)| !unchanged(owner, object, old))
+        .map(|(owner, error)| {
+            // With a fieldPath the rule is its parent's, and so is the value that it judged.
+            let shown = part(object, &owner);
+            let detail = match shown {
+                // Objects and lists can be long; the rule's message has to say enough.
+                Some(Value::Object(_) | Value::Array(_)) | None => error.message,
+                Some(value) => format!("{value}: {}", error.message),
+            };
+            let problem = match (error.kind, error.reason.as_deref()) {
+                (ErrorKind::ValidationFailure, Some("FieldValueForbidden")) => Problem::Forbidden,
+                (ErrorKind::ValidationFailure, Some("FieldValueRequired")) => Problem::Required,
+                (ErrorKind::ValidationFailure, Some("FieldValueDuplicate")) => Problem::Duplicate,
+                _ => Problem::Invalid,
+            };
+            let detail = if matches!(problem, Problem::Forbidden | Problem::Required) {
+                strip_value(detail, shown)
+            } else {
+                detail
+            };
+            FieldError { field: error.field_path, problem, detail }
+        })
+        .collect()
+}
+
+/// Where the rule that failed stands: at the reported path, or above it when the rule has a `fieldPath`.
+fn owner(schema: &Value, path: &str, rule: &str) -> String {
+    let mut candidate = path;
+    loop {
+        let stands_here = schema_at(schema, candidate).is_some_and(|schema| {
+            schema["x-kubernetes-validations"].as_array().into_iter().flatten().any(|one| one["rule"] == rule)
+        });
+        if stands_here || candidate.is_empty() {
+            return candidate.to_owned();
+        }
+        candidate = &candidate[..candidate.rfind(['.', '[']).unwrap_or(0)];
+    }
+}
+
+fn schema_at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
+    let mut schema = schema;
+    for step in path.split('.').filter(|step| !step.is_empty()) {
+        let (name, indexes) = step.split_at(step.find('[').unwrap_or(step.len()));
+        if !name.is_empty() {
+            schema = schema
+                .get("properties")
+                .and_then(|all| all.get(name))
+                .or_else(|| schema.get("additionalProperties"))?;
+        }
+        for _ in indexes.matches('[') {
+            schema = schema.get("items").or_else(|| schema.get("additionalProperties"))?;
+        }
+    }
+    Some(schema)
+}
+
+/// What of a CRD's rules does not compile: the paths below `schema`, and why.
+pub(crate) fn compile_errors(schema: &Value) -> Vec<String> {
+    compile_schema(schema).compilation_errors().into_iter().map(ToString::to_string).collect()
+}
+
+fn strip_value(detail: String, shown: Option<&Value>) -> String {
+    match shown.map(|value| format!("{value}: ")) {
+        Some(prefix) => detail.strip_prefix(&prefix).map(ToOwned::to_owned).unwrap_or(detail),
+        None => detail,
+    }
+}
+
+fn compiled(schema: &Value) -> Rc<CompiledSchema> {
+    let key = schema.to_string();
+    COMPILED.with_borrow_mut(|cache| {
+        if let Some(compiled) = cache.get(&key) {
+            return compiled.clone();
+        }
+        if cache.len() >= KEPT {
+            cache.clear();
+        }
+        let compiled = Rc::new(compile_schema(schema));
+        cache.insert(key, compiled.clone());
+        compiled
+    })
+}
+
+fn unchanged(path: &str, object: &Value, old: Option<&Value>) -> bool {
+    let Some(old) = old else { return false };
+    !path.is_empty() && part(object, path).is_some_and(|new| part(old, path) == Some(new))
+}
+
+/// What is at a path such as `spec.list[0].name`.
+fn part<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    let mut value = object;
+    for step in path.split('.').filter(|step| !step.is_empty()) {
+        let (name, indexes) = step.split_at(step.find('[').unwrap_or(step.len()));
+        if !name.is_empty() {
+            value = value.get(name)?;
+        }
+        for index in indexes.split(['[', ']']).filter(|text| !text.is_empty()) {
+            value = match index.parse::<usize>() {
+                Ok(index) => value.get(index)?,
+                Err(_) => value.get(index.trim_matches('\''))?,
+            };
+        }
+    }
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn resource(spec: Value) -> Resource {
+        let crd = json!({"spec": {"group": "t.dev", "scope": "Namespaced", "names": {"plural": "ts", "kind": "T"}, "versions": [
+            {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}},
+        ]}});
+        crate::registry::resources_of(&crd).remove(0)
+    }
+
+    fn said(resource: &Resource, spec: Value, old: Option<Value>) -> Vec<String> {
+        let old = old.map(|spec| json!({"spec": spec}));
+        errors(resource, &json!({"spec": spec}), old.as_ref())
+            .iter()
+            .map(|error| format!("{}: {}", error.field, error.body()))
+            .collect()
+    }
+
+    #[test]
+    fn a_broken_rule_is_told_as_a_kube_apiserver_tells_it() {
+        let resource = resource(json!({
+            "type": "object",
+            "x-kubernetes-validations": [
+                {"rule": "self.n < 9", "message": "too many"},
+                {"rule": "self.s != 'me'", "messageExpression": "'s is ' + self.s"},
+            ],
+            "properties": {"n": {"type": "integer"}, "s": {"type": "string", "x-kubernetes-validations": [{"rule": "self != 'bad'"}]}},
+        }));
+        assert_eq!(said(&resource, json!({"n": 9, "s": "ok"}), None), ["spec: Invalid value: too many"]);
+        assert_eq!(said(&resource, json!({"n": 1, "s": "me"}), None), ["spec: Invalid value: s is me"]);
+        assert_eq!(
+            said(&resource, json!({"n": 1, "s": "bad"}), None),
+            ["spec.s: Invalid value: \"bad\": failed rule: self != 'bad'"]
+        );
+    }
+
+    #[test]
+    fn a_transition_rule_runs_only_with_something_to_compare() {
+        let resource = resource(json!({
+            "type": "object",
+            "x-kubernetes-validations": [{"rule": "self.s == oldSelf.s", "message": "s is immutable", "fieldPath": ".s"}],
+            "properties": {"s": {"type": "string"}},
+        }));
+        assert!(said(&resource, json!({"s": "a"}), None).is_empty());
+        assert!(said(&resource, json!({"s": "a"}), Some(json!({"s": "a"}))).is_empty());
+        assert_eq!(said(&resource, json!({"s": "b"}), Some(json!({"s": "a"}))).len(), 1);
+    }
+
+    #[test]
+    fn an_old_breach_does_not_lock_its_object() {
+        let resource = resource(json!({
+            "type": "object",
+            "properties": {"s": {"type": "string", "x-kubernetes-validations": [{"rule": "self != 'bad'"}]}, "n": {"type": "integer"}},
+        }));
+        assert!(said(&resource, json!({"s": "bad", "n": 2}), Some(json!({"s": "bad", "n": 1}))).is_empty());
+    }
+}

@@ -1,0 +1,125 @@
+//! Drops what a structural schema does not specify.
+
+use serde_json::{Map, Value};
+
+/// Drops unspecified fields and returns their paths. The root's `apiVersion`, `kind` and `metadata` always stay.
+pub(super) fn prune(schema: &Value, object: &mut Value) -> Vec<String> {
+    let mut unknown = Vec::new();
+    if let Value::Object(map) = object {
+        fields(schema, map, "", Resource::Whole, &mut unknown);
+    }
+    unknown.sort();
+    unknown
+}
+
+/// Whether a schema's object is a Kubernetes object itself.
+#[derive(Clone, Copy, PartialEq)]
+enum Resource {
+    Whole,
+    No,
+}
+
+fn fields(schema: &Value, map: &mut Map<String, Value>, path: &str, resource: Resource, unknown: &mut Vec<String>) {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let additional = schema.get("additionalProperties").filter(|schema| **schema != Value::Bool(false));
+    let open = schema["x-kubernetes-preserve-unknown-fields"] == true;
+    let keys: Vec<String> = map.keys().cloned().collect();
+    for key in keys {
+        let of_resource = resource == Resource::Whole && matches!(key.as_str(), "apiVersion" | "kind" | "metadata");
+        let at = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        let Some(field) = properties.and_then(|all| all.get(&key)).or(additional) else {
+            if !open && !of_resource {
+                map.remove(&key);
+                unknown.push(at);
+            }
+            continue;
+        };
+        if of_resource {
+            continue;
+        }
+        let Some(value) = map.get_mut(&key) else { continue };
+        // A null that the schema does not allow is nothing; the default may take its place.
+        if value.is_null() && field["nullable"] != true && !is_open(field) {
+            map.remove(&key);
+            continue;
+        }
+        inside(field, value, &at, unknown);
+    }
+}
+
+fn is_open(schema: &Value) -> bool {
+    schema["x-kubernetes-preserve-unknown-fields"] == true && schema.get("type").is_none()
+}
+
+fn inside(schema: &Value, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            let whole = if schema["x-kubernetes-embedded-resource"] == true { Resource::Whole } else { Resource::No };
+            fields(schema, map, path, whole, unknown);
+        }
+        Value::Array(items) => {
+            if let Some(schema) = schema.get("items") {
+                for (index, item) in items.iter_mut().enumerate() {
+                    inside(schema, item, &format!("{path}[{index}]"), unknown);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pruned(schema: Value, mut object: Value) -> (Value, Vec<String>) {
+        let unknown = prune(&schema, &mut object);
+        (object, unknown)
+    }
+
+    #[test]
+    fn unspecified_fields_go_and_the_rest_stays() {
+        let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "a": {"type": "string"}, "list": {"type": "array", "items": {"type": "object", "properties": {"x": {}}}},
+        }}}});
+        let (object, unknown) = pruned(
+            schema,
+            json!({"kind": "T", "metadata": {"name": "n"}, "spec": {"a": "1", "b": 2, "list": [{"x": 1, "y": 2}]}, "z": 1}),
+        );
+        assert_eq!(object, json!({"kind": "T", "metadata": {"name": "n"}, "spec": {"a": "1", "list": [{"x": 1}]}}));
+        assert_eq!(unknown, ["spec.b", "spec.list[0].y", "z"]);
+    }
+
+    #[test]
+    fn an_open_object_keeps_everything_but_prunes_what_it_specifies() {
+        let schema = json!({"properties": {"spec": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            "properties": {"strict": {"type": "object", "properties": {"a": {}}}},
+        }}});
+        let (object, unknown) = pruned(schema, json!({"spec": {"free": {"q": [1, null]}, "strict": {"a": 1, "b": 2}}}));
+        assert_eq!(object, json!({"spec": {"free": {"q": [1, null]}, "strict": {"a": 1}}}));
+        assert_eq!(unknown, ["spec.strict.b"]);
+    }
+
+    #[test]
+    fn an_embedded_object_keeps_its_metadata() {
+        let schema = json!({"properties": {"pod": {
+            "type": "object", "x-kubernetes-embedded-resource": true, "properties": {"spec": {"type": "object"}},
+        }}});
+        let (object, _) = pruned(
+            schema,
+            json!({"pod": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "b"}}, "q": 1}}),
+        );
+        assert_eq!(object, json!({"pod": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "b"}}}}));
+    }
+
+    #[test]
+    fn a_null_that_is_not_allowed_is_nothing() {
+        let schema = json!({"properties": {"spec": {"type": "object", "properties": {
+            "a": {"type": "string"}, "b": {"type": "string", "nullable": true},
+        }}}});
+        let (object, _) = pruned(schema, json!({"spec": {"a": null, "b": null}}));
+        assert_eq!(object, json!({"spec": {"b": null}}));
+    }
+}

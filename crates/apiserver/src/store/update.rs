@@ -1,0 +1,273 @@
+//! Update: an object is replaced, through itself, its status or its scale.
+//!
+//! A write that changes nothing makes no revision and no event. Never: a write on top of one that the caller has not seen (when it
+//! says which version it saw), status changed through the object, or the object changed through its status.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::apply::{self, Operation};
+use super::create::{check_name, check_namespace};
+use super::{Store, builtin, object, read, schema, view};
+use crate::error::{ApiError, FieldError};
+use crate::registry::Resource;
+use crate::request::{Subresource, Target, Write, Written};
+
+impl Store {
+    /// Replaces an object, its status, or the number in its scale.
+    pub fn update(&mut self, target: &Target, object: Value, write: &Write) -> Result<Written, ApiError> {
+        check_subresource(target)?;
+        if target.subresource == Subresource::Scale {
+            return self.update_scale(target, &object, write);
+        }
+        let decoded = schema::decode(&target.resource, object, write.validation)?;
+        let mut object = decoded.object;
+        check_name(target, &mut object)?;
+        check_namespace(target, &mut object)?;
+        let Some(current) = self.stored(&target.resource.bucket(), &read::key(target)).cloned() else {
+            let uid = object::uid(&object);
+            if builtin::creates_on_update(&target.resource) && uid.is_empty() {
+                object::meta_mut(&mut object).remove("resourceVersion");
+                return self.insert(target, object, write, decoded.warnings, Operation::Update);
+            }
+            return Err(ApiError::not_found(&target.resource, &target.name));
+        };
+        let current = view::shown(&target.resource, &current);
+        self.check_version(target, &current, &object)?;
+        self.replace(target, &current, object, write, decoded.warnings, Operation::Update)
+    }
+
+    fn check_version(&self, target: &Target, current: &Value, object: &Value) -> Result<(), ApiError> {
+        let resource = &target.resource;
+        let uid = object::uid(object);
+        if !uid.is_empty() && uid != object::uid(current) {
+            let key = format!("/registry/{}/{}/{}", resource.plural, object::namespace(current), target.name);
+            let why = format!(
+                "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                object::uid(current)
+            );
+            return Err(ApiError::conflict(resource, &target.name, &why));
+        }
+        match object::meta_str(object, "resourceVersion") {
+            "" if builtin::needs_version(resource) => {
+                let error =
+                    FieldError::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+                // A kube-apiserver names the resource, not the kind, in this one refusal.
+                let named = Resource { kind: resource.plural.clone(), ..Resource::clone(resource) };
+                Err(ApiError::invalid(&named, &target.name, &[error]))
+            }
+            "" => Ok(()),
+            version if version == object::meta_str(current, "resourceVersion") => Ok(()),
+            _ => Err(ApiError::modified(resource, &target.name)),
+        }
+    }
+
+    /// The part that every change of an existing object shares. `object` is decoded, defaulted, and meant for this very `current`.
+    pub(super) fn replace(
+        &mut self,
+        target: &Target,
+        current: &Arc<Value>,
+        mut object: Value,
+        write: &Write,
+        warnings: Vec<String>,
+        operation: Operation,
+    ) -> Result<Written, ApiError> {
+        let resource = &target.resource;
+        let mut errors = builtin::validate_meta_update(&object, current);
+        builtin::apply_defaults(resource, &mut object);
+        keep_what_is_not_theirs(target, current, &mut object);
+        builtin::prepare_update(target, &mut object, current);
+        if operation == Operation::Update {
+            apply::own_updated(target, current, &mut object, write);
+        }
+        count_generation(target, current, &mut object);
+        errors.extend(validate_updated(target, &object, current));
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(resource, &target.name, &errors));
+        }
+        if apply::same_but_for_times(current, &object) {
+            return Ok(Written { object: current.clone(), created: false, warnings });
+        }
+        if write.dry_run {
+            return Ok(Written { object: Arc::new(object), created: false, warnings });
+        }
+        let done = super::delete::finished(resource, &object);
+        let key = read::key(target);
+        let stored = view::stored(&self.storage_version(resource), resource, object);
+        let bucket = resource.bucket();
+        let committed = if done {
+            // Its last finalizer went, and the object goes with this very write.
+            self.commit(&bucket, key, None)?;
+            Arc::new(stored)
+        } else {
+            self.commit(&bucket, key, Some(stored))?
+        };
+        Ok(Written { object: view::shown(resource, &committed), created: false, warnings })
+    }
+
+    fn update_scale(&mut self, target: &Target, scale: &Value, write: &Write) -> Result<Written, ApiError> {
+        let current = self
+            .stored(&target.resource.bucket(), &read::key(target))
+            .cloned()
+            .ok_or_else(|| ApiError::not_found(&target.resource, &target.name))?;
+        let current = view::shown(&target.resource, &current);
+        let version = object::meta_str(scale, "resourceVersion");
+        if !version.is_empty() && version != object::meta_str(&current, "resourceVersion") {
+            return Err(ApiError::modified(&target.resource, &target.name));
+        }
+        self.set_scale(target, &current, scale, write)
+    }
+
+    /// Writes the number of a Scale into the object.
+    pub(super) fn set_scale(
+        &mut self,
+        target: &Target,
+        current: &Arc<Value>,
+        scale: &Value,
+        write: &Write,
+    ) -> Result<Written, ApiError> {
+        let resource = &target.resource;
+        let Some(paths) = &resource.scale else { return Err(ApiError::not_found(resource, &target.name)) };
+        let replicas = scale.get("spec").and_then(|spec| spec.get("replicas")).cloned().unwrap_or_else(|| 0.into());
+        if replicas.as_i64().is_none_or(|count| count < 0) {
+            let error = FieldError::invalid("spec.replicas", &replicas, "must be greater than or equal to 0");
+            let scale = Resource { group: "autoscaling".into(), kind: "Scale".into(), ..Resource::clone(resource) };
+            return Err(ApiError::invalid(&scale, &target.name, &[error]));
+        }
+        let mut object = Value::clone(current);
+        set_path(&mut object, &paths.spec, replicas);
+        let main = Target { subresource: Subresource::Main, ..target.clone() };
+        let scaled = Target { subresource: Subresource::Scale, ..target.clone() };
+        apply::own_updated(&scaled, current, &mut object, write);
+        let mut written = self.replace(&main, current, object, write, Vec::new(), Operation::Apply)?;
+        written.object = Arc::new(scale_of(resource, &written.object)?);
+        Ok(written)
+    }
+}
+
+fn validate_updated(target: &Target, object: &Value, current: &Value) -> Vec<FieldError> {
+    let resource = &target.resource;
+    let mut errors = builtin::validate_meta(resource, object);
+    if resource.custom {
+        errors.extend(schema::validate(resource, object, Some(current)));
+    } else {
+        errors.extend(builtin::validate_update(target, object, current));
+    }
+    errors
+}
+
+/// 404 where a resource has no such subresource.
+pub(super) fn check_subresource(target: &Target) -> Result<(), ApiError> {
+    let exists = match target.subresource {
+        Subresource::Main => true,
+        Subresource::Status => target.resource.has_status,
+        Subresource::Scale => target.resource.scale.is_some(),
+    };
+    if exists {
+        return Ok(());
+    }
+    Err(ApiError {
+        code: 404,
+        reason: "NotFound",
+        message: "the server could not find the requested resource".into(),
+        details: Some(json!({})),
+    })
+}
+
+/// The `autoscaling/v1` Scale of an object.
+pub(super) fn scale_of(resource: &Resource, object: &Value) -> Result<Value, ApiError> {
+    let Some(paths) = &resource.scale else { return Err(ApiError::not_found(resource, object::name(object))) };
+    let mut meta = Map::new();
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object::meta(object).get(field) {
+            meta.insert(field.into(), value.clone());
+        }
+    }
+    let number = |path: &str| get_path(object, path).and_then(Value::as_i64).unwrap_or(0);
+    let mut scale = json!({
+        "apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": meta,
+        "spec": {"replicas": number(&paths.spec)}, "status": {"replicas": number(&paths.status)},
+    });
+    if let Some(selector) = paths.selector.as_deref().and_then(|path| get_path(object, path)) {
+        scale["status"]["selector"] = selector.clone();
+    }
+    Ok(scale)
+}
+
+fn get_path<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('.').filter(|step| !step.is_empty()).try_fold(object, |value, step| value.get(step))
+}
+
+fn set_path(object: &mut Value, path: &str, new: Value) {
+    let mut place = object;
+    for step in path.split('.').filter(|step| !step.is_empty()) {
+        if !place.is_object() {
+            *place = json!({});
+        }
+        place = &mut place[step];
+    }
+    *place = new;
+}
+
+/// Metadata that only the server writes, and the half of the object that this endpoint does not write, stay as they are.
+fn keep_what_is_not_theirs(target: &Target, current: &Value, object: &mut Value) {
+    let resource = &target.resource;
+    if target.subresource == Subresource::Status {
+        let status = object.get("status").cloned();
+        let meta = object::meta(object).clone();
+        *object = current.clone();
+        set_or_remove(object, "status", status);
+        let managed = meta.get("managedFields").cloned();
+        if !resource.custom {
+            for field in ["labels", "annotations", "finalizers"] {
+                set_or_remove(&mut object["metadata"], field, meta.get(field).cloned());
+            }
+        }
+        set_or_remove(&mut object["metadata"], "managedFields", managed);
+        return;
+    }
+    if resource.has_status {
+        set_or_remove(object, "status", current.get("status").cloned());
+    }
+    let kept = object::meta(current);
+    let meta = object::meta_mut(object);
+    for field in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "resourceVersion",
+        "selfLink",
+    ] {
+        match kept.get(field) {
+            Some(value) => meta.insert(field.into(), value.clone()),
+            None => meta.remove(field),
+        };
+    }
+    if !meta.contains_key("generateName")
+        && let Some(base) = kept.get("generateName")
+    {
+        meta.insert("generateName".into(), base.clone());
+    }
+}
+
+fn set_or_remove(object: &mut Value, field: &str, value: Option<Value>) {
+    let Some(map) = object.as_object_mut() else { return };
+    match value {
+        Some(value) => map.insert(field.into(), value),
+        None => map.remove(field),
+    };
+}
+
+/// The generation counts changes of what is wanted: anything but metadata and, where it has an endpoint of its own, status.
+fn count_generation(target: &Target, current: &Value, object: &mut Value) {
+    if !builtin::counts_generations(&target.resource) || target.subresource == Subresource::Status {
+        return;
+    }
+    if builtin::wanted_differs(&target.resource, current, object) {
+        let generation = object::meta(current).get("generation").and_then(Value::as_i64).unwrap_or(0);
+        object::meta_mut(object).insert("generation".into(), (generation + 1).into());
+    }
+}

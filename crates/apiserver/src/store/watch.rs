@@ -1,0 +1,134 @@
+//! Watches: cursors over the history.
+//!
+//! A cursor is cheap and owned by its watcher; polling reads what happened since, filtered by its selectors. An object that begins
+//! to match is Added, one that ceases to match is Deleted. Never: an event skipped or shown twice; a cursor that fell behind the
+//! history gets 410 and starts over with a list.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::history::Change;
+use super::selector::Selector;
+use super::{Store, commit, read, view};
+use crate::error::ApiError;
+use crate::registry::Resource;
+use crate::request::{ListOptions, WatchEvent, WatchKind};
+
+/// Where a watch begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchFrom {
+    /// The present; only what happens from now on.
+    Now,
+    /// After this revision.
+    Revision(u64),
+    /// The present state as Added events first (resource version empty or "0").
+    State,
+}
+
+/// A watcher's place in the history.
+#[derive(Debug)]
+pub struct Cursor {
+    resource: Arc<Resource>,
+    bucket: String,
+    namespace: Option<String>,
+    selector: Selector,
+    seen: u64,
+    initial: Vec<WatchEvent>,
+}
+
+impl Cursor {
+    /// Everything up to this revision has been polled: what a bookmark says.
+    pub fn revision(&self) -> u64 {
+        self.seen
+    }
+
+    /// The resource that is watched.
+    pub fn resource(&self) -> &Arc<Resource> {
+        &self.resource
+    }
+}
+
+impl Store {
+    /// Begins a watch.
+    pub fn watch(
+        &self,
+        resource: &Arc<Resource>,
+        namespace: Option<&str>,
+        options: &ListOptions,
+        from: WatchFrom,
+    ) -> Result<Cursor, ApiError> {
+        let selector = Selector::parse(resource, options.label_selector.as_deref(), options.field_selector.as_deref())?;
+        let (seen, initial) = match from {
+            WatchFrom::Now => (self.revision, Vec::new()),
+            WatchFrom::Revision(revision) if revision > self.revision => {
+                return Err(read::too_large(revision, self.revision));
+            }
+            WatchFrom::Revision(revision) => (revision, Vec::new()),
+            WatchFrom::State => {
+                let list = ListOptions {
+                    label_selector: options.label_selector.clone(),
+                    field_selector: options.field_selector.clone(),
+                    ..ListOptions::default()
+                };
+                let page = self.list(resource, namespace, &list)?;
+                let added = |object: Arc<Value>| WatchEvent {
+                    kind: WatchKind::Added,
+                    revision: super::object::revision(&object),
+                    object,
+                };
+                (self.revision, page.items.into_iter().map(added).collect())
+            }
+        };
+        let cursor = Cursor {
+            resource: resource.clone(),
+            bucket: resource.bucket(),
+            namespace: namespace.map(Into::into),
+            selector,
+            seen,
+            initial,
+        };
+        self.check_reach(&cursor)?;
+        Ok(cursor)
+    }
+
+    /// What happened since the last poll.
+    pub fn poll(&self, cursor: &mut Cursor) -> Result<Vec<WatchEvent>, ApiError> {
+        if cursor.initial.is_empty() && cursor.seen == self.revision {
+            return Ok(Vec::new());
+        }
+        self.check_reach(cursor)?;
+        let mut events = std::mem::take(&mut cursor.initial);
+        events.extend(self.history.since(cursor.seen).into_iter().flatten().filter_map(|change| event(cursor, change)));
+        cursor.seen = self.revision;
+        Ok(events)
+    }
+
+    fn check_reach(&self, cursor: &Cursor) -> Result<(), ApiError> {
+        match self.history.since(cursor.seen) {
+            Some(_) => Ok(()),
+            None => {
+                Err(ApiError::expired(format!("too old resource version: {} ({})", cursor.seen, self.history.oldest())))
+            }
+        }
+    }
+}
+
+fn event(cursor: &Cursor, change: &Change) -> Option<WatchEvent> {
+    if change.bucket != cursor.bucket || cursor.namespace.as_ref().is_some_and(|namespace| *namespace != change.key.0) {
+        return None;
+    }
+    let shown = |stored: &Option<Arc<Value>>| {
+        stored
+            .as_ref()
+            .map(|stored| view::shown(&cursor.resource, stored))
+            .filter(|object| cursor.selector.matches(object))
+    };
+    let (kind, object) = match (shown(&change.before), shown(&change.after)) {
+        (None, None) => return None,
+        (None, Some(after)) => (WatchKind::Added, after),
+        (Some(_), Some(after)) => (WatchKind::Modified, after),
+        (Some(before), None) => (WatchKind::Deleted, Arc::new(commit::with_revision(&before, change.revision))),
+    };
+    Some(WatchEvent { kind, object, revision: change.revision })
+}
