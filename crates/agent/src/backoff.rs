@@ -18,7 +18,7 @@ impl Backoff {
         Self { first, limit, current: first }
     }
     /// The next wait.
-    pub fn next(&mut self) -> Duration {
+    pub fn next_wait(&mut self) -> Duration {
         let wait = self.current;
         self.current = (wait * 2).min(self.limit);
         wait
@@ -36,9 +36,9 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_limit_and_begin_anew() {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
-        let waits: Vec<u64> = (0..4).map(|_| backoff.next().as_secs()).collect();
+        let waits: Vec<u64> = (0..4).map(|_| backoff.next_wait().as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 5]);
         backoff.reset();
-        assert_eq!(backoff.next().as_secs(), 1);
+        assert_eq!(backoff.next_wait().as_secs(), 1);
     }
 }

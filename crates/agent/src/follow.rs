@@ -12,6 +12,7 @@ use bellwether_postgres::sql::{ServerState, Session};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::board::Vitals;
+use crate::configuration::Configuration;
 use crate::guard::orders::Order;
 use crate::instance::{Instance, TICK, Turn};
 use crate::postmaster::Postmaster;
@@ -50,6 +51,7 @@ impl Instance {
     ) -> Result<Turn, Trouble> {
         let began = Instant::now();
         let mut standby = Standby::started(began.elapsed());
+        let mut configuration = Configuration::unknown();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -75,6 +77,7 @@ impl Instance {
             };
             if (self.refresh() || moved) && self.write_settings(RunAs::Standby(&leader))? {
                 postmaster.order(Order::Reload).await;
+                configuration.written();
             }
             if !session.is_usable() {
                 match self.session().await {
@@ -87,8 +90,13 @@ impl Instance {
             }
             match session.state().await {
                 Ok(state) => {
-                    let state_name = standby.observe(&sample(&state), began.elapsed());
-                    self.report_standby(state, state_name, view.as_ref(), postmaster.pid());
+                    if let Err(error) = configuration.look(&session).await {
+                        tracing::debug!(%error, "the configuration can't be asked for");
+                    }
+                    let name = standby.observe(&sample(&state), began.elapsed());
+                    let notes = self.standby_notes(name, &configuration);
+                    self.board.set_vitals(vitals(&state, postmaster.pid()));
+                    self.report_standby(state, name, notes, view.as_ref());
                 }
                 Err(error) => self.report_silence(error.to_string()),
             }
@@ -102,28 +110,42 @@ impl Instance {
         });
     }
 
-    fn report_standby(&self, state: ServerState, name: InstanceState, lease: Option<&LeaseView>, pid: Option<i32>) {
-        let why = match name {
-            InstanceState::NotStreaming => self.complaints.streaming().or(Some("no connection to the primary".into())),
-            _ => None,
-        };
+    fn standby_notes(&self, name: InstanceState, configuration: &Configuration) -> Option<String> {
+        let mut notes = vec![];
+        if name == InstanceState::NotStreaming {
+            notes.push(self.complaints.streaming().unwrap_or("no connection to the primary".into()));
+        }
+        notes.extend(configuration.complaints().iter().cloned());
+        (!notes.is_empty()).then(|| notes.join("; "))
+    }
+
+    fn report_standby(
+        &self,
+        state: ServerState,
+        name: InstanceState,
+        message: Option<String>,
+        lease: Option<&LeaseView>,
+    ) {
         self.board.report(|report| {
             report.state = name;
             report.accepts_sql = true;
-            report.message = why;
+            report.message = message;
             report.timeline = Some(state.timeline);
             report.postgres_version = Some(state.version);
             if let Some(term) = lease.and_then(|lease| lease.term) {
                 report.term = Some(term.0);
             }
         });
-        self.board.set_vitals(Vitals {
-            lsn: state.replayed,
-            lag_bytes: state.received.zip(state.replayed).map(|(received, replayed)| received.ahead_of(replayed)),
-            lag_seconds: state.lag_seconds,
-            postmaster_pid: pid,
-            postmaster_started: Some(state.started),
-        });
+    }
+}
+
+fn vitals(state: &ServerState, postmaster_pid: Option<i32>) -> Vitals {
+    Vitals {
+        lsn: state.replayed,
+        lag_bytes: state.received.zip(state.replayed).map(|(received, replayed)| received.ahead_of(replayed)),
+        lag_seconds: state.lag_seconds,
+        postmaster_pid,
+        postmaster_started: Some(state.started.clone()),
     }
 }
 

@@ -113,7 +113,7 @@ impl Instance {
                             report.state = InstanceState::Down;
                         }
                     });
-                    self.wait(backoff.next()).await;
+                    self.wait(backoff.next_wait()).await;
                 }
             }
         }
@@ -177,6 +177,7 @@ impl Instance {
         self.complaints.forget();
         let launch = Launch {
             guard: self.guard.clone(),
+            lock: self.volume.lock(),
             program: self.installation.program("postgres"),
             arguments: vec!["-D".into(), self.volume.pgdata().into()],
         };

@@ -154,7 +154,7 @@ impl Instance {
             postmaster.order(Order::Reload).await;
             primary.in_force = quorum;
         }
-        primary.look_at_configuration().await?;
+        primary.configuration.look(&primary.session).await?;
         self.check_acceptance(primary).await
     }
 

@@ -14,6 +14,7 @@
 pub mod agent;
 pub mod backoff;
 pub mod board;
+pub mod configuration;
 pub mod environment;
 mod fill;
 mod follow;

@@ -42,10 +42,10 @@ impl Complaints {
         }
         let mut last = self.last();
         match record.backend.as_deref() {
-            Some(WAL_RECEIVER) => last.streaming = Some(record.message.clone()),
+            Some(WAL_RECEIVER) => last.streaming = Some(first_line(&record.message)),
             // A client's mistakes are the client's; what concerns the server comes from its own processes.
             Some("client backend") => {}
-            _ if record.level >= Level::Fatal => last.fatal = Some(record.message.clone()),
+            _ if record.level >= Level::Fatal => last.fatal = Some(first_line(&record.message)),
             _ => {}
         }
     }
@@ -53,6 +53,11 @@ impl Complaints {
     fn last(&self) -> MutexGuard<'_, Last> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// libpq adds advice in further lines, which a report has no room for.
+fn first_line(message: &str) -> String {
+    message.lines().next().unwrap_or_default().to_owned()
 }
 
 /// Forwards the log until it ends.
@@ -86,7 +91,7 @@ mod tests {
     #[test]
     fn the_last_complaint_of_the_right_process_is_kept() {
         let complaints = Complaints::default();
-        complaints.note(&record(Level::Fatal, WAL_RECEIVER, "could not connect"));
+        complaints.note(&record(Level::Fatal, WAL_RECEIVER, "could not connect\n\tIs the server running?"));
         complaints.note(&record(Level::Fatal, "postmaster", "could not bind"));
         complaints.note(&record(Level::Fatal, "client backend", "password authentication failed"));
         complaints.note(&record(Level::Log, "postmaster", "ready"));

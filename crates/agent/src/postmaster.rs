@@ -22,6 +22,8 @@ use crate::process::reaper::{Children, Known};
 pub struct Launch {
     /// Our own binary, which has the guard's role.
     pub guard: PathBuf,
+    /// A file on the volume: the guard of an earlier run holds a lock on it until everything of that run is gone.
+    pub lock: PathBuf,
     /// PostgreSQL's server program.
     pub program: PathBuf,
     /// Its arguments.
@@ -67,7 +69,7 @@ impl Postmaster {
     {
         children.kill_orphans().await;
         let mut command = Command::new(&launch.guard);
-        command.arg(crate::guard::ROLE).arg(&launch.program).args(&launch.arguments);
+        command.arg(crate::guard::ROLE).arg(&launch.lock).arg(&launch.program).args(&launch.arguments);
         // A group of its own: a terminal's Ctrl-C is for the agent, which then stops PostgreSQL in order.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut guard = command.spawn()?;

@@ -16,14 +16,13 @@ use bellwether_postgres::SlotName;
 use bellwether_postgres::sql::{Remote, Session, SqlError, TlsClient};
 use tokio::time::Instant;
 
+use crate::configuration::Configuration;
 use crate::instance::{Instance, SQL_DEADLINE};
 use crate::settings::SettingsError;
 use crate::trouble::Trouble;
 
 /// How often slots are compared with the instances that there should be, when nothing is known to have changed.
 const SLOTS_CHECK: Duration = Duration::from_secs(10);
-/// How often the server is asked what it makes of its configuration.
-const CONFIGURATION_CHECK: Duration = Duration::from_secs(10);
 /// How often acceptance is checked while it holds. With one repetition this stays within the ten seconds in which `Ready` must
 /// fall; each check is a connection with TLS and SCRAM, so not every second.
 const ACCEPTANCE_CHECK: Duration = Duration::from_secs(4);
@@ -39,12 +38,12 @@ pub struct Primary {
     pub session: Session,
     /// Whom commits wait for.
     pub in_force: Option<Quorum>,
+    /// What the server makes of its configuration.
+    pub configuration: Configuration,
     streaming: BTreeSet<String>,
-    complaints: Vec<String>,
     roles_done: bool,
     reload_due: bool,
     slots_due: Instant,
-    configuration_due: Instant,
     acceptance_due: Instant,
 }
 
@@ -56,11 +55,10 @@ impl Primary {
             session,
             in_force,
             streaming: BTreeSet::new(),
-            complaints: vec![],
+            configuration: Configuration::unknown(),
             roles_done: false,
             reload_due: false,
             slots_due: now,
-            configuration_due: now,
             acceptance_due: now,
         }
     }
@@ -72,8 +70,7 @@ impl Primary {
         self.reload_due = true;
         self.slots_due = now;
         self.acceptance_due = now;
-        // The server takes a moment to read its files.
-        self.configuration_due = now + Duration::from_secs(1);
+        self.configuration.written();
     }
 
     /// Whether the configuration has to be written again.
@@ -100,25 +97,6 @@ impl Primary {
         Ok((wanted != self.in_force).then_some(wanted))
     }
 
-    /// Asks what the server makes of its configuration, now and then.
-    pub async fn look_at_configuration(&mut self) -> Result<(), SqlError> {
-        if Instant::now() < self.configuration_due {
-            return Ok(());
-        }
-        let mut complaints = vec![];
-        let pending = self.session.pending_restart().await?;
-        if !pending.is_empty() {
-            complaints.push(format!("pending restart: {}", pending.join(", ")));
-        }
-        for error in self.session.file_errors().await? {
-            let name = error.name.map(|name| format!(" {name}")).unwrap_or_default();
-            complaints.push(format!("{}{name}: {}", error.file, error.error));
-        }
-        self.complaints = complaints;
-        self.configuration_due = Instant::now() + CONFIGURATION_CHECK;
-        Ok(())
-    }
-
     /// What a user should know about a primary that works.
     pub fn notes(&self, config: &InstanceConfig, me: &str) -> Option<String> {
         let mut notes = vec![];
@@ -135,7 +113,7 @@ impl Primary {
             }
             None => {}
         }
-        notes.extend(self.complaints.iter().cloned());
+        notes.extend(self.configuration.complaints().iter().cloned());
         (!notes.is_empty()).then(|| notes.join("; "))
     }
 }

@@ -4,6 +4,7 @@
 //! <data>/pgdata              the database; there only when complete (it is renamed into place)
 //! <data>/pgdata.scratch      an initdb or base backup under way
 //! <data>/initdb.unfinished   from before the initdb until the Lease names its database
+//! <data>/postgres.lock       held by the guard of a running PostgreSQL
 //! <data>/clone.unfinished    from before the base backup until it is in place
 //! <wal>/pg_wal               the write-ahead log, where it has a volume of its own
 //! ```
@@ -22,7 +23,9 @@ use bellwether_postgres::control::{self, ControlError};
 use bellwether_postgres::{Installation, file};
 
 /// What file systems put at the root of a volume, and what is ours there beside the database.
-const NOT_DATA: [&str; 2] = ["lost+found", crate::synchronous::FILE];
+const NOT_DATA: [&str; 3] = ["lost+found", crate::synchronous::FILE, LOCK];
+/// What a guard holds while a process of PostgreSQL runs on the volume.
+const LOCK: &str = "postgres.lock";
 
 /// The volumes of one instance.
 #[derive(Clone, Debug)]
@@ -93,6 +96,11 @@ impl Volume {
     /// Where the WAL goes when it has a volume of its own.
     pub fn wal(&self) -> Option<PathBuf> {
         self.wal.as_ref().map(|wal| wal.join("pg_wal"))
+    }
+
+    /// What a guard holds while a process of PostgreSQL runs on the volume.
+    pub fn lock(&self) -> PathBuf {
+        self.data.join(LOCK)
     }
 
     /// Looks at the volume. What can't be looked at is foreign: it is refused and stays.

@@ -74,6 +74,31 @@ fn no_process_of_postgresql_survives_a_kill_of_any_process_above_it(
 }
 
 #[test]
+fn a_guard_that_dies_takes_the_postmaster_along_even_while_the_agent_hangs() {
+    let home = Home::new();
+    let mut supervised = home.supervised_postgres(60);
+    let (everything, postmaster) = (supervised.descendants(), supervised.postmaster());
+    let guard = supervised.guard();
+    supervised.signal(Signal::SIGSTOP);
+    kill(Pid::from_raw(guard), Signal::SIGKILL).expect("it is there");
+    wait_until_gone(&[postmaster]);
+    supervised.signal(Signal::SIGCONT);
+    assert_eq!(supervised.end().0, "end Unknown");
+    wait_until_gone(&everything);
+}
+
+#[test]
+fn a_second_postgresql_on_the_volume_waits_until_the_first_is_gone() {
+    let home = Home::new();
+    let mut first = home.supervised_postgres(60);
+    let second = home.supervise(60, "/bin/sleep".as_ref(), &["1000"]);
+    wait_for("the second guard is there", || second.descendants().len() == 1);
+    first.signal(Signal::SIGTERM);
+    assert!(first.end().1);
+    wait_for("the second program is there", || second.descendants().len() == 2);
+}
+
+#[test]
 fn an_orderly_stop_ends_sessions_and_needs_no_recovery() {
     let home = Home::new();
     let mut supervised = home.supervised_postgres(60);

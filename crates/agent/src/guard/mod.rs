@@ -18,6 +18,7 @@ pub mod exec;
 pub mod orders;
 
 use std::collections::BTreeSet;
+use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Command, ExitCode, Stdio};
@@ -32,7 +33,7 @@ use nix::unistd::Pid;
 use crate::process::tree;
 use orders::{End, News, Order};
 
-/// The hidden role's name: `bellwether guard <program> <arguments…>`.
+/// The hidden role's name: `bellwether guard <lock file> <program> <arguments…>`.
 pub const ROLE: &str = "guard";
 
 /// The postmaster while it has not been reaped. Signals are sent, and it is reaped, under the lock: so a signal can't go to
@@ -43,7 +44,7 @@ fn postmaster() -> MutexGuard<'static, Option<Pid>> {
     POSTMASTER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs the program given in `args` under guard, until neither it nor any descendant of it is left.
+/// Runs the program given in `args`, after a lock file, under guard, until neither it nor any descendant of it is left.
 pub fn main(args: &[String]) -> ExitCode {
     match run(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -55,12 +56,14 @@ pub fn main(args: &[String]) -> ExitCode {
 }
 
 fn run(args: &[String]) -> std::io::Result<()> {
+    let [lock, program @ ..] = args else { return Err(std::io::Error::other("a lock file and a program are needed")) };
     nix::sys::prctl::set_child_subreaper(true)?;
+    let _lock = take_lock(lock)?;
     // Spawned from the main thread, which lives as long as the process: the parent-death signal goes by thread.
     let child = Command::new(std::env::current_exe()?)
         .arg(exec::ROLE)
         .arg(std::process::id().to_string())
-        .args(args)
+        .args(program)
         .stdin(Stdio::null())
         .stdout(std::io::stderr().as_fd().try_clone_to_owned()?)
         .spawn()?;
@@ -71,6 +74,18 @@ fn run(args: &[String]) -> std::io::Result<()> {
     let end = reap_until_alone(Pid::from_raw(pid))?;
     tell(News::Ended(end));
     Ok(())
+}
+
+/// One guard at a time on a volume. An agent that was killed and started again may come before the guard of its former life
+/// has finished killing; the lock goes when that guard does.
+fn take_lock(path: &str) -> std::io::Result<File> {
+    let file = File::create(path)?;
+    if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+        let _ =
+            writeln!(std::io::stderr(), "bellwether guard: waiting until a former PostgreSQL on this volume is gone");
+        file.lock()?;
+    }
+    Ok(file)
 }
 
 /// Reaps until there is no child left. Without a child a subreaper has no descendant: each orphan would be its child.

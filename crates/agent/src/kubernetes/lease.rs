@@ -119,7 +119,11 @@ impl Leases {
 }
 
 fn offer(publish: &watch::Sender<Option<LeaseView>>, view: Option<LeaseView>) {
-    publish.send_if_modified(|current| std::mem::replace(current, view.clone()) != view);
+    publish.send_if_modified(|current| {
+        let changed = *current != view;
+        *current = view;
+        changed
+    });
 }
 
 /// What a Lease says. What can't be read is an error and not an absence: taking a damaged annotation for none would let a

@@ -41,7 +41,7 @@ pub async fn publish(client: kube::Client, environment: Environment, mut reports
             }
             Err(error) => {
                 tracing::warn!(%error, "the report can't be written");
-                tokio::time::sleep(backoff.next()).await;
+                tokio::time::sleep(backoff.next_wait()).await;
             }
         }
     }

@@ -40,6 +40,7 @@ async fn run(args: &[String]) -> End {
     tokio::spawn(reaper::reap_for_ever(children.clone()));
     let launch = Launch {
         guard: std::env::current_exe().expect("ourselves"),
+        lock: "postgres.lock".into(),
         program: program.into(),
         arguments: arguments.iter().map(Into::into).collect(),
     };

@@ -2,6 +2,7 @@
 //! and mounts) and the kubelet (it starts, kills and replaces pods).
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -134,7 +135,8 @@ impl Cluster {
             support::give_away(dir);
         }
         let mut command = Command::new(self.home.roles());
-        command.arg("agent").stdin(Stdio::null()).stdout(Stdio::null()).current_dir(self.home.path());
+        let log = File::options().create(true).append(true).open(self.log(instance)).expect("a log");
+        command.arg("agent").stdin(Stdio::null()).stdout(log).current_dir(self.home.path());
         command.env("KUBECONFIG", self.home.path().join("kubeconfig"));
         command.env(env::CLUSTER, self.names.cluster()).env(env::NAMESPACE, NAMESPACE).env(env::INSTANCE, instance);
         command.env(env::POD_UID, uid).env(env::POD_IP, self.address(host).to_string());
@@ -144,6 +146,10 @@ impl Cluster {
         command.env(env::SUPERUSER_DIR, dir("superuser")).env(env::APP_DIR, dir("app"));
         let child = unprivileged(&mut command).spawn().expect("the agent starts");
         self.agents.insert(instance.to_owned(), child);
+    }
+
+    fn log(&self, instance: &str) -> PathBuf {
+        self.dir(instance).join("log")
     }
 
     /// Deletes the pod: its agent is asked to stop, and must.
@@ -182,7 +188,13 @@ impl Cluster {
             if so(&report) {
                 return report;
             }
-            assert!(began.elapsed() < PATIENCE, "{instance}: waited in vain until {what}; last report: {report:?}");
+            if began.elapsed() > PATIENCE {
+                let log = std::fs::read_to_string(self.log(instance)).unwrap_or_default();
+                let tail: Vec<&str> = log.lines().rev().take(20).collect();
+                panic!(
+                    "{instance}: waited in vain until {what}; last report: {report:?}; log, newest first: {tail:#?}"
+                );
+            }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

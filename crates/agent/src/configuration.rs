@@ -1,0 +1,54 @@
+//! What a running server makes of the configuration that we wrote: said in the report, because only a person can help.
+
+use std::time::Duration;
+
+use bellwether_postgres::sql::{Session, SqlError};
+use tokio::time::Instant;
+
+/// How often the server is asked.
+const CHECK: Duration = Duration::from_secs(10);
+/// How long it takes to read its files after it was told to.
+const READING: Duration = Duration::from_secs(1);
+
+/// The server's complaints, kept between looks.
+#[derive(Debug)]
+pub struct Configuration {
+    complaints: Vec<String>,
+    due: Instant,
+}
+
+impl Configuration {
+    /// Nothing is known yet.
+    pub fn unknown() -> Self {
+        Self { complaints: vec![], due: Instant::now() }
+    }
+
+    /// It was written again.
+    pub fn written(&mut self) {
+        self.due = Instant::now() + READING;
+    }
+
+    /// Asks, now and then.
+    pub async fn look(&mut self, session: &Session) -> Result<(), SqlError> {
+        if Instant::now() < self.due {
+            return Ok(());
+        }
+        let mut complaints = vec![];
+        let pending = session.pending_restart().await?;
+        if !pending.is_empty() {
+            complaints.push(format!("pending restart: {}", pending.join(", ")));
+        }
+        for error in session.file_errors().await? {
+            let name = error.name.map(|name| format!(" {name}")).unwrap_or_default();
+            complaints.push(format!("{}{name}: {}", error.file, error.error));
+        }
+        self.complaints = complaints;
+        self.due = Instant::now() + CHECK;
+        Ok(())
+    }
+
+    /// What it complained about.
+    pub fn complaints(&self) -> &[String] {
+        &self.complaints
+    }
+}
