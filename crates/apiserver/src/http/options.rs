@@ -224,7 +224,7 @@ pub(super) fn delete(query: &Query, body: Option<serde_json::Value>) -> Result<(
         }
         (Some(other), None) => {
             let message = format!(
-                "Unsupported value: {other:?}: supported values: \"Background\", \"Foreground\", \"Orphan\", \"nil\""
+                "Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
             );
             return Err(bad_option("DeleteOptions", "propagationPolicy", "FieldValueNotSupported", &message));
         }

@@ -42,6 +42,8 @@ fn config_map(data: &Value) -> Value {
 async fn applying_a_missing_object_creates_it(w: World) {
     let object = w.apply(&w.core("configmaps/a"), "one", &config_map(&json!({"k": "1"}))).await.code(201).object();
     assert_eq!(object["data"], json!({"k": "1"}));
+    let keys: Vec<_> = object.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(keys, ["apiVersion", "data", "kind", "metadata"], "and nothing that was not applied");
     w.apply(&w.core("configmaps/a"), "one", &config_map(&json!({"k": "2"}))).await.code(200);
 }
 
