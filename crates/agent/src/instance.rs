@@ -193,8 +193,9 @@ impl Instance {
             }
             self.board.beat();
             // A connection before that is refused, and a line in the log each time.
-            let status = pidfile::read(&self.volume.pgdata()).ok().flatten().and_then(|file| file.status);
-            if status == Some(pidfile::Status::Ready) {
+            let file = pidfile::read(&self.volume.pgdata()).ok().flatten();
+            let ours = file.filter(|file| Some(file.pid) == postmaster.pid());
+            if ours.and_then(|file| file.status) == Some(pidfile::Status::Ready) {
                 match self.session().await {
                     Ok(session) => {
                         self.board.set_started();
