@@ -1,0 +1,13 @@
+//! The whole product on this machine: the built binary, real agents, real PostgreSQL.
+//!
+//! Each test has a data directory and a loopback range of its own, waits for conditions, and leaves no process behind however
+//! it ends.
+
+mod data;
+mod failures;
+mod home;
+mod idle;
+mod instances;
+mod kubectl;
+mod stopping;
+mod trial;
