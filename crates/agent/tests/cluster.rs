@@ -141,3 +141,31 @@ async fn a_leader_that_lost_its_volume_and_a_foreign_volume_are_refused() {
     assert!(refused.message.unwrap().contains("nothing was initialised"));
     assert!(!cluster.pgdata("orders-1").exists());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_retained_volume_of_a_standby_is_adopted_and_promoted() {
+    let mut wanted = config(&["orders-1", "orders-2"]);
+    let mut cluster = Cluster::new(&wanted).await;
+    cluster.start("orders-1", 1).await;
+    cluster.start("orders-2", 2).await;
+    let before = cluster.wait_for_report("orders-1", "it leads", leads).await;
+    cluster.wait_for_report("orders-2", "it streams", streams).await;
+    let app = cluster.connect("orders-1", 1, "first").await.unwrap();
+    app.run_script("insert into greetings values ('kept')").await.unwrap();
+    drop(app);
+    cluster.delete("orders-1").await;
+    cluster.delete("orders-2").await;
+
+    // The cluster was deleted and made anew: an empty Lease, and an operator that knows whose volume this is.
+    cluster.renew_lease().await;
+    wanted.instances = vec!["orders-2".into()];
+    wanted.bootstrap_instance = "orders-2".into();
+    wanted.system_identifier = before.system_identifier;
+    cluster.configure(&wanted);
+    cluster.start("orders-2", 2).await;
+    let after = cluster.wait_for_report("orders-2", "it leads", leads).await;
+    assert_eq!(after.system_identifier, before.system_identifier);
+    assert!(after.timeline > before.timeline, "a promotion begins a timeline of its own");
+    let app = cluster.connect("orders-2", 2, "first").await.unwrap();
+    app.run_script("do $$ begin assert (select text from greetings) = 'kept'; end $$").await.unwrap();
+}

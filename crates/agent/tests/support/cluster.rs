@@ -203,6 +203,12 @@ impl Cluster {
         self.api::<Lease>().get(&self.names.lease()).await.expect("the Lease")
     }
 
+    /// Another Lease of the same name, that names nobody.
+    pub async fn renew_lease(&self) {
+        self.api::<Lease>().delete(&self.names.lease(), &DeleteParams::default()).await.expect("deleted");
+        create(&self.api::<Lease>(), json!({ "metadata": { "name": self.names.lease() } })).await;
+    }
+
     /// Where `rw` leads.
     pub async fn endpoints(&self) -> Vec<String> {
         let slice = self.api::<EndpointSlice>().get(&self.names.rw()).await.expect("the slice");
