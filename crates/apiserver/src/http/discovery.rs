@@ -80,8 +80,11 @@ struct Kind {
 
 /// The served API, by group and version.
 pub struct Discovery {
-    groups: BTreeMap<String, BTreeMap<Reverse<Priority>, (String, Vec<Line>)>>,
+    groups: BTreeMap<String, Versions>,
 }
+
+/// The resources of each version of a group, the preferred version first.
+type Versions = BTreeMap<Reverse<Priority>, (String, Vec<Line>)>;
 
 /// `v2` before `v1` before `v1beta2` before `v1alpha1` before anything else.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

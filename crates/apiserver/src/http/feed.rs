@@ -200,8 +200,8 @@ impl Writer {
                 let objects = std::slice::from_ref(object);
                 let now = Timestamp::now();
                 let shown = match self.columns_sent {
-                    false => table.render(objects, metadata, *include, now),
-                    true => table.render_without_columns(objects, metadata, *include, now),
+                    false => table.render(objects, &metadata, *include, now),
+                    true => table.render_without_columns(objects, &metadata, *include, now),
                 };
                 self.columns_sent = true;
                 line(out, kind, &shown);

@@ -14,6 +14,7 @@ mod access;
 mod audit;
 mod body;
 mod bootstrap;
+mod cluster_ips;
 mod deprecation;
 mod discovery;
 mod escalation;

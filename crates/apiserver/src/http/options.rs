@@ -223,9 +223,8 @@ pub(super) fn delete(query: &Query, body: Option<serde_json::Value>) -> Result<(
             return Err(bad_option("DeleteOptions", "propagationPolicy", "FieldValueInvalid", message));
         }
         (Some(other), None) => {
-            let message = format!(
-                "Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
-            );
+            let message =
+                format!("Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\"");
             return Err(bad_option("DeleteOptions", "propagationPolicy", "FieldValueNotSupported", &message));
         }
     };

@@ -212,10 +212,10 @@ mod tests {
         objects.iter().for_each(|object| policy.add(object));
         policy
     }
-    fn role(namespace: &str, rules: Value) -> Value {
+    fn role(namespace: &str, rules: &Value) -> Value {
         json!({"kind": "Role", "metadata": {"namespace": namespace, "name": "r"}, "rules": rules})
     }
-    fn bound(namespace: &str, subject: Value) -> Value {
+    fn bound(namespace: &str, subject: &Value) -> Value {
         json!({"kind": "RoleBinding", "metadata": {"namespace": namespace, "name": "b"},
                "roleRef": {"kind": "Role", "name": "r"}, "subjects": [subject]})
     }
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_role_reaches_no_other_namespace_and_not_the_whole_cluster() {
         let rules = json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]);
-        let policy = policy(&[role("a", rules), bound("a", alice_subject())]);
+        let policy = policy(&[role("a", &rules), bound("a", &alice_subject())]);
         assert!(policy.allows(&alice(), &ask("list", "pods", "a")));
         assert!(!policy.allows(&alice(), &ask("list", "pods", "b")));
         assert!(!policy.allows(&alice(), &ask("list", "pods", "")));
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn a_resource_does_not_include_its_subresources() {
         let rules = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["pods", "services/status", "*/scale"]}]);
-        let policy = policy(&[role("a", rules), bound("a", alice_subject())]);
+        let policy = policy(&[role("a", &rules), bound("a", &alice_subject())]);
         assert!(!policy.allows(&alice(), &ask("patch", "pods/status", "a")));
         assert!(policy.allows(&alice(), &ask("patch", "services/status", "a")));
         assert!(!policy.allows(&alice(), &ask("patch", "services", "a")));
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn resource_names_never_allow_a_request_without_a_name() {
         let rules = json!([{"verbs": ["*"], "apiGroups": [""], "resources": ["*"], "resourceNames": ["x"]}]);
-        let policy = policy(&[role("a", rules), bound("a", alice_subject())]);
+        let policy = policy(&[role("a", &rules), bound("a", &alice_subject())]);
         assert!(policy.allows(&alice(), &ask("get", "secrets", "a")));
         let Ask::Resource { verb, group, resource, subresource, namespace, .. } = ask("list", "secrets", "a") else {
             unreachable!()
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn a_service_account_without_namespace_is_of_the_bindings_own() {
         let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
-        let policy = policy(&[role("a", rules), bound("a", json!({"kind": "ServiceAccount", "name": "s"}))]);
+        let policy = policy(&[role("a", &rules), bound("a", &json!({"kind": "ServiceAccount", "name": "s"}))]);
         assert!(policy.allows(&User::service_account("a", "s"), &ask("get", "pods", "a")));
         assert!(!policy.allows(&User::service_account("b", "s"), &ask("get", "pods", "a")));
     }

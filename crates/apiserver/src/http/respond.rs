@@ -94,7 +94,7 @@ pub(super) fn object(
             let metadata = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
             let table = Table::of(resource, version).render(
                 std::slice::from_ref(object),
-                metadata,
+                &metadata,
                 options::include_object(query),
                 now,
             );
@@ -122,7 +122,8 @@ pub(super) fn list(
     }
     match accepted.form {
         Form::Table(version) => {
-            let table = Table::of(resource, version).render(&page.items, metadata, options::include_object(query), now);
+            let table =
+                Table::of(resource, version).render(&page.items, &metadata, options::include_object(query), now);
             document(200, accepted.encoding, &table)
         }
         Form::PartialMetadata(version) => {

@@ -58,7 +58,7 @@ fn find<'a>(value: &'a Value, steps: &[Step]) -> Option<&'a Value> {
 fn is(item: &Value, field: &[String], equals: &str) -> bool {
     match field.iter().try_fold(item, |value, name| value.get(name)) {
         Some(Value::String(text)) => text == equals,
-        Some(other) => other.to_string() == equals,
+        Some(other) => equals.parse::<Value>().is_ok_and(|wanted| wanted == *other),
         None => false,
     }
 }

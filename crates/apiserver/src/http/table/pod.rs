@@ -115,8 +115,8 @@ mod tests {
 
     use super::*;
 
-    fn row(pod: Value) -> (String, String) {
-        let cells = cells(&pod, Timestamp::UNIX_EPOCH);
+    fn row(pod: &Value) -> (String, String) {
+        let cells = cells(pod, Timestamp::UNIX_EPOCH);
         (cells[1].as_str().unwrap().to_owned(), cells[2].as_str().unwrap().to_owned())
     }
 
@@ -124,26 +124,26 @@ mod tests {
     fn a_running_pod() {
         let pod = json!({"spec": {"containers": [{}]}, "status": {"phase": "Running",
             "containerStatuses": [{"ready": true, "state": {"running": {}}}]}});
-        assert_eq!(row(pod), ("1/1".into(), "Running".into()));
+        assert_eq!(row(&pod), ("1/1".into(), "Running".into()));
     }
 
     #[test]
     fn a_pod_that_initializes_says_how_far_it_is() {
         let pod = json!({"spec": {"containers": [{}], "initContainers": [{}, {}]}, "status": {"phase": "Pending",
             "initContainerStatuses": [{"state": {"terminated": {"exitCode": 0}}}, {"state": {"running": {}}}]}});
-        assert_eq!(row(pod), ("0/1".into(), "Init:1/2".into()));
+        assert_eq!(row(&pod), ("0/1".into(), "Init:1/2".into()));
     }
 
     #[test]
     fn a_crashing_container_is_what_the_pod_shows() {
         let pod = json!({"spec": {"containers": [{}]}, "status": {"phase": "Running",
             "containerStatuses": [{"ready": false, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}});
-        assert_eq!(row(pod).1, "CrashLoopBackOff");
+        assert_eq!(row(&pod).1, "CrashLoopBackOff");
     }
 
     #[test]
     fn a_pod_being_deleted_is_terminating_whatever_else() {
         let pod = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"phase": "Running"}});
-        assert_eq!(row(pod).1, "Terminating");
+        assert_eq!(row(&pod).1, "Terminating");
     }
 }
