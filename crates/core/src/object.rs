@@ -115,7 +115,10 @@ impl Desired {
 
     /// Whether `observed` already is what we want.
     pub fn holds_in(&self, observed: &Value) -> bool {
-        holds(&self.value, observed)
+        // Items of a list come without `apiVersion` and `kind`.
+        let said =
+            self.value.as_object().into_iter().flatten().filter(|(key, _)| *key != "apiVersion" && *key != "kind");
+        holds(&Value::Object(said.map(|(key, value)| (key.clone(), value.clone())).collect()), observed)
     }
 }
 
@@ -208,6 +211,7 @@ mod tests {
         let desired = service(&json!({"metadata": {"name": "a"}, "spec": {"ports": [{"port": 1}]}}));
         let mut stored = desired.value.clone();
         stored["metadata"]["uid"] = "u".into();
+        stored.as_object_mut().unwrap().retain(|key, _| key != "apiVersion" && key != "kind");
         stored["spec"]["clusterIP"] = "10.0.0.1".into();
         stored["spec"]["ports"][0]["protocol"] = "TCP".into();
         assert!(desired.holds_in(&stored));

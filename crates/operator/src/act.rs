@@ -127,17 +127,13 @@ impl Actor<'_> {
             }),
             ..DeleteParams::default()
         };
-        let api = self.api(kind);
-        match answer(api.delete(&target.name, &params), doing).await?.left() {
-            // It has a grace period or finalizers: the answer is the object on its way out.
-            Some(leaving) => self.caches.remember(kind, leaving),
-            None => {
-                if let Some(cache) = self.caches.children.get(&kind) {
-                    cache.forget(self.key, &target.name);
-                }
-            }
+        // The answer shows the object whether it is gone already or on its way out; only the watch tells these apart.
+        match within(self.api(kind).delete(&target.name, &params)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(()),
+            Ok(Err(error)) => Err(Failure::of(doing(), &error)),
+            Err(late) => Err(Failure::late(doing(), late)),
         }
-        Ok(())
     }
 
     /// The cluster is the one that was planned for, or as gone as it was.

@@ -56,6 +56,8 @@ struct State {
     groups: BTreeMap<Key, Group>,
     /// Scopes (namespaces) whose first list is still to come.
     unlisted: BTreeSet<String>,
+    /// The version of the last deletion that was seen.
+    newest_deletion: u64,
     /// Objects of a list in progress, by scope.
     listing: BTreeMap<String, Vec<Arc<DynamicObject>>>,
 }
@@ -130,20 +132,12 @@ impl Cache {
         self.locked().groups.keys().cloned().collect()
     }
 
-    /// Remembers the answer to a write of ours, so that the next look sees it even if the watch is late.
+    /// Remembers the answer to a write of ours, so that the next look sees it even if the watch is late. An answer from before a
+    /// deletion that the watch has told of is left to the watch: it might bring back what is gone.
     pub fn remember(&self, mut object: DynamicObject) {
         self.strip(&mut object);
-        self.put(Arc::new(object));
-    }
-
-    /// Forgets an object that the API server says is gone, or that it has changed behind the watch's back.
-    pub fn forget(&self, key: &Key, name: &str) {
-        let mut state = self.locked();
-        if let Some(group) = state.groups.get_mut(key) {
-            group.remove(name);
-            if group.is_empty() {
-                state.groups.remove(key);
-            }
+        if version(&object) > self.locked().newest_deletion {
+            self.put(Arc::new(object));
         }
     }
 
@@ -245,12 +239,16 @@ impl Cache {
         Some(key)
     }
 
+    /// Another object of that name may have come meanwhile; it stays.
     fn drop_deleted(&self, object: &DynamicObject) -> Option<Key> {
         let key = self.group_by.key(object)?;
-        let same_life =
-            self.group(&key).get(&object.name_any()).is_some_and(|kept| kept.metadata.uid == object.metadata.uid);
-        if same_life {
-            self.forget(&key, &object.name_any());
+        let mut state = self.locked();
+        state.newest_deletion = state.newest_deletion.max(version(object));
+        if let Some(group) = state.groups.get_mut(&key) {
+            group.retain(|name, kept| *name != object.name_any() || kept.metadata.uid != object.metadata.uid);
+            if group.is_empty() {
+                state.groups.remove(&key);
+            }
         }
         Some(key)
     }
@@ -328,6 +326,15 @@ mod tests {
         cache.remember(pod("a", "2", 9));
         cache.take("", Event::Delete(pod("a", "1", 8)));
         assert_eq!(versions(&cache), [("a".to_owned(), 9)]);
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_deletion_does_not_bring_the_object_back() {
+        let cache = cache();
+        cache.take("", Event::Apply(pod("a", "1", 5)));
+        cache.take("", Event::Delete(pod("a", "1", 7)));
+        cache.remember(pod("a", "1", 6));
+        assert!(cache.group(&owner()).is_empty());
     }
 
     #[test]

@@ -106,9 +106,15 @@ pub struct Lease {
 }
 
 impl Observed {
+    /// The Lease, when it was seen and is not that of an earlier cluster which the garbage collector has yet to remove.
+    pub fn own_lease(&self) -> Option<&Lease> {
+        let uid = self.cluster.known().and_then(|cluster| cluster.metadata.uid.as_ref());
+        self.lease.known().filter(|lease| uid.is_none() || lease.owner.is_none() || lease.owner.as_ref() == uid)
+    }
+
     /// The instance that the Lease names, when the Lease was seen and names one.
     pub fn leader(&self) -> Option<&str> {
-        self.lease.known()?.leader.as_ref().map(|leader| leader.instance.as_str())
+        self.own_lease()?.leader.as_ref().map(|leader| leader.instance.as_str())
     }
 
     /// What is known of an object that has no type of its own here.

@@ -65,7 +65,7 @@ pub fn adopt(observed: &Observed, parent: &Parent<'_>) -> Adoption {
 /// Every identifier that anybody recorded for this name.
 fn systems(observed: &Observed, parent: &Parent<'_>) -> BTreeSet<SystemIdentifier> {
     let status = parent.cluster.status.as_ref().and_then(|status| status.system_identifier.as_ref()?.parse().ok());
-    let lease = observed.lease.known().and_then(|lease| lease.system_identifier);
+    let lease = observed.own_lease().and_then(|lease| lease.system_identifier);
     let volumes = observed.volumes.items.values().filter_map(|volume| volume.system_identifier);
     status.into_iter().chain(lease).chain(volumes).collect()
 }

@@ -144,7 +144,7 @@ pub(super) fn status(view: &View<'_>, waiting_on: &[WaitingOn]) -> PostgresClust
     let phase = phase(view);
     let kind = operation_kind(view, phase);
     let spec = &view.parent.cluster.spec;
-    let lease = view.observed.lease.known();
+    let lease = view.observed.own_lease();
     let before = view.before();
     let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
     PostgresClusterStatus {

@@ -5,7 +5,7 @@ use bellwether_api::v1::Phase;
 use serde_json::json;
 
 use crate::object::Kind;
-use crate::plan::world::World;
+use crate::plan::world::{SYSTEM, World};
 
 fn deleted(on_delete: &str) -> World {
     let mut world = World::settled(json!({"replicas": 3, "storage": {"onDelete": on_delete}}));
@@ -105,6 +105,8 @@ fn what_the_garbage_collector_has_not_removed_yet_is_waited_for() {
     let plan = world.step();
     assert_eq!(plan.actions, []);
     assert!(plan.waiting_on[0].to_string().contains("Pod orders-1"), "{:?}", plan.waiting_on);
+    assert_eq!(world.status().primary, None, "the old Lease says nothing about the new cluster");
+    assert_eq!(world.status().system_identifier.as_deref(), Some(SYSTEM), "but its volume does");
 }
 
 #[test]

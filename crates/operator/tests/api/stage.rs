@@ -1,0 +1,226 @@
+//! An API server with our kind installed, an operator, and hands that play kubelets and agents.
+
+use std::time::Duration;
+
+use bellwether_api::labels;
+use bellwether_api::v1::{self, PostgresCluster};
+use bellwether_apiserver::http::{AuditEntry, Running, Server, ServerConfig};
+use bellwether_core::contract::InstanceConfig;
+use bellwether_core::rbac;
+use bellwether_operator::{RunError, Settings, run};
+use bellwether_runtime::{client, telemetry};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::config::Kubeconfig;
+use kube::{Client, Config, ResourceExt};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub const SYSTEM_NAMESPACE: &str = "bellwether-system";
+pub const NAMESPACE: &str = "shop";
+pub const SYSTEM: &str = "7000000000000000001";
+/// Nothing here takes seconds; what takes this long will not happen.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub struct Stage {
+    pub server: Running,
+    pub admin: Client,
+}
+
+/// An operator that runs; it is stopped by [`Operator::stop`].
+pub struct Operator {
+    shutdown: CancellationToken,
+    task: JoinHandle<Result<(), RunError>>,
+}
+
+impl Operator {
+    pub async fn stop(self) {
+        self.shutdown.cancel();
+        self.task.await.unwrap().unwrap();
+    }
+}
+
+impl Stage {
+    pub async fn set() -> Self {
+        client::install_crypto();
+        if std::env::var_os(telemetry::FILTER).is_some() {
+            // Another test of this process may have done it.
+            let _ = telemetry::init_with("test", telemetry::Format::Human, telemetry::Sink::Stderr);
+        }
+        let server = Server::start(ServerConfig::in_memory()).await.unwrap();
+        let admin = connect(&server.admin_kubeconfig().unwrap()).await;
+        let stage = Self { server, admin };
+        stage.install().await;
+        stage
+    }
+
+    async fn install(&self) {
+        let post = PostParams::default();
+        let crds: Api<CustomResourceDefinition> = Api::all(self.admin.clone());
+        crds.create(&post, &v1::crd()).await.unwrap();
+        for name in [SYSTEM_NAMESPACE, NAMESPACE] {
+            let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+            Api::<Namespace>::all(self.admin.clone()).create(&post, &namespace).await.unwrap();
+        }
+        let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": rbac::OPERATOR}})).unwrap();
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.admin.clone(), SYSTEM_NAMESPACE);
+        accounts.create(&post, &account).await.unwrap();
+        Api::<ClusterRole>::all(self.admin.clone()).create(&post, &rbac::operator_role()).await.unwrap();
+        let binding: ClusterRoleBinding = serde_json::from_value(json!({
+            "metadata": {"name": rbac::OPERATOR},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": rbac::OPERATOR},
+            "subjects": [{"kind": "ServiceAccount", "name": rbac::OPERATOR, "namespace": SYSTEM_NAMESPACE}],
+        }))
+        .unwrap();
+        Api::<ClusterRoleBinding>::all(self.admin.clone()).create(&post, &binding).await.unwrap();
+    }
+
+    /// Starts an operator under its own service account. One worker, so that clusters are worked on in order.
+    pub async fn operator(&self) -> Operator {
+        let kubeconfig = self.server.kubeconfig_for_service_account(SYSTEM_NAMESPACE, rbac::OPERATOR).unwrap();
+        let client = connect(&kubeconfig).await;
+        let shutdown = CancellationToken::new();
+        let settings = Settings { workers: 1, ..Settings::default() };
+        let task = tokio::spawn(run(client, settings, shutdown.clone()));
+        Operator { shutdown, task }
+    }
+
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.admin.clone(), NAMESPACE)
+    }
+
+    pub async fn create_cluster(&self, name: &str, spec: Value) {
+        let cluster: PostgresCluster = serde_json::from_value(json!({
+            "apiVersion": "bellwether.dev/v1", "kind": "PostgresCluster", "metadata": {"name": name}, "spec": spec,
+        }))
+        .unwrap();
+        self.api::<PostgresCluster>().create(&PostParams::default(), &cluster).await.unwrap();
+    }
+
+    /// Waits until `done` of the cluster.
+    pub async fn wait(&self, name: &str, what: &str, done: impl Fn(&PostgresCluster) -> bool) -> PostgresCluster {
+        self.until(what, async || {
+            let cluster = self.api::<PostgresCluster>().get_opt(name).await.unwrap();
+            cluster.filter(&done).ok_or_else(String::new)
+        })
+        .await
+    }
+
+    /// Asks again with every change of the store until there is an answer.
+    pub async fn until<T>(&self, what: &str, ask: impl AsyncFn() -> Result<T, String>) -> T {
+        let shared = self.server.shared();
+        let mut changes = shared.changes();
+        let waiting = async {
+            loop {
+                changes.borrow_and_update();
+                match ask().await {
+                    Ok(value) => return value,
+                    Err(_) => changes.changed().await.unwrap(),
+                }
+            }
+        };
+        match tokio::time::timeout(PATIENCE, waiting).await {
+            Ok(value) => value,
+            Err(_) => panic!("{what}: not within {PATIENCE:?}; {}", self.describe().await),
+        }
+    }
+
+    /// Plays every kubelet and every agent until the cluster is in the wanted phase.
+    pub async fn play_until(&self, name: &str, phase: v1::Phase) -> PostgresCluster {
+        self.until(&format!("{name} {phase:?}"), async || {
+            self.play(name).await;
+            let cluster = self.api::<PostgresCluster>().get(name).await.map_err(|error| error.to_string())?;
+            let reached = cluster.status.as_ref().and_then(|status| status.phase) == Some(phase);
+            if reached { Ok(cluster) } else { Err(String::new()) }
+        })
+        .await
+    }
+
+    async fn play(&self, name: &str) {
+        let configs: Api<ConfigMap> = self.api();
+        let Some(config) = configs.get_opt(&format!("{name}-config")).await.unwrap() else { return };
+        let config: InstanceConfig = serde_json::from_str(&config.data.unwrap()["instance.json"]).unwrap();
+        let leases: Api<Lease> = self.api();
+        let Some(mut lease) = leases.get_opt(name).await.unwrap() else { return };
+        if !lease.annotations().contains_key(labels::LEADER) {
+            let leader = json!({"instance": config.bootstrap_instance, "address": "127.0.0.1"}).to_string();
+            lease.annotations_mut().insert(labels::LEADER.to_owned(), leader);
+            lease.annotations_mut().insert(labels::SYSTEM_IDENTIFIER.to_owned(), SYSTEM.to_owned());
+            lease.spec.get_or_insert_default().lease_transitions = Some(1);
+            leases.replace(name, &PostParams::default(), &lease).await.unwrap();
+        }
+        let leader: Value = serde_json::from_str(&lease.annotations()[labels::LEADER]).unwrap();
+        let selector = ListParams::default().labels(&format!("{}={name}", labels::CLUSTER));
+        for pod in self.api::<Pod>().list(&selector).await.unwrap() {
+            self.play_pod(name, &pod, leader["instance"] == pod.name_any().as_str()).await;
+        }
+    }
+
+    async fn play_pod(&self, cluster: &str, pod: &Pod, leads: bool) {
+        let pods: Api<Pod> = self.api();
+        let name = pod.name_any();
+        if pod.metadata.deletion_timestamp.is_some() {
+            // The kubelet's last word: everything has stopped.
+            let now = kube::api::DeleteParams::default().grace_period(0);
+            let _ = pods.delete(&name, &now).await;
+            return;
+        }
+        if pod.annotations().contains_key(labels::REPORT) {
+            return;
+        }
+        let serial = name.rsplit('-').next().unwrap();
+        let (role, state) = if leads { ("primary", "Leading") } else { ("standby", "Streaming") };
+        let status = json!({"status": {
+            "phase": "Running", "podIP": format!("10.0.0.{serial}"), "conditions": [{"type": "Ready", "status": "True"}],
+        }});
+        pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+        let report =
+            json!({"role": role, "state": state, "acceptsSql": true, "timeline": 1, "systemIdentifier": SYSTEM});
+        let metadata = json!({"metadata": {"annotations": {labels::REPORT: report.to_string()}}});
+        pods.patch(&name, &PatchParams::default(), &Patch::Merge(&metadata)).await.unwrap();
+        if leads {
+            let endpoints = json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": format!("{cluster}-rw")},
+                "addressType": "IPv4", "endpoints": [{"addresses": [format!("10.0.0.{serial}")]}],
+            });
+            let slices: Api<EndpointSlice> = self.api();
+            let agent = PatchParams::apply(labels::AGENT_MANAGER);
+            slices.patch(&format!("{cluster}-rw"), &agent, &Patch::Apply(&endpoints)).await.unwrap();
+        }
+    }
+
+    /// What the operator wrote since `since` entries, status and events included.
+    pub fn writes(&self) -> Vec<AuditEntry> {
+        self.server.audit().writes_by(&operator_user())
+    }
+
+    /// What the operator was refused.
+    pub fn refusals(&self) -> Vec<String> {
+        let refused = self.server.audit().refusals_of(&operator_user());
+        refused.iter().map(|entry| format!("{} {}/{}", entry.verb, entry.group, entry.resource)).collect()
+    }
+
+    async fn describe(&self) -> String {
+        let clusters = self.api::<PostgresCluster>().list(&ListParams::default()).await.unwrap();
+        let statuses: Vec<_> = clusters.iter().map(|cluster| serde_json::to_string(&cluster.status).unwrap()).collect();
+        format!("{statuses:?}, refused: {:?}", self.refusals())
+    }
+}
+
+fn operator_user() -> String {
+    format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{}", rbac::OPERATOR)
+}
+
+async fn connect(kubeconfig: &str) -> Client {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
+    client::from_config(Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap()).unwrap()
+}
