@@ -143,15 +143,13 @@ impl Store {
         if !builtin::wants_cluster_ip(resource, object) {
             return;
         }
-        let Some(mut allocator) = self.cluster_ips.take() else { return };
         let services = self.buckets.get("services");
         let taken = |address: &str| {
             services.is_some_and(|services| services.values().any(|one| one["spec"]["clusterIP"] == address))
         };
-        if let Some(address) = allocator.allocate(&taken) {
+        if let Some(address) = self.cluster_ips.allocate(&taken) {
             builtin::set_cluster_ip(object, &address);
         }
-        self.cluster_ips = Some(allocator);
     }
 
     /// The API version that objects of a resource are stored in.

@@ -5,6 +5,7 @@
 
 mod apply;
 mod builtin;
+mod cluster_ip;
 mod commit;
 mod create;
 mod delete;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+pub use cluster_ip::{ClusterIps, FirstFree};
 pub use delete::Deleted;
 pub use persist::{OpenError, Unsynced};
 pub use watch::{Cursor, WatchFrom};
@@ -42,12 +44,6 @@ pub trait Ids: Send {
     fn uid(&mut self) -> String;
     /// Five characters for `generateName`.
     fn suffix(&mut self) -> String;
-}
-
-/// Gives Services their cluster IP: called when a Service that wants one is created without one.
-pub trait ClusterIps: Send {
-    /// An address that none of `taken` has, or none when the range is exhausted.
-    fn allocate(&mut self, taken: &dyn Fn(&str) -> bool) -> Option<String>;
 }
 
 /// Namespace (empty for cluster-scoped objects) and name: the order of lists.
@@ -67,7 +63,7 @@ pub struct Store {
     revision: u64,
     history: History,
     ids: Box<dyn Ids>,
-    cluster_ips: Option<Box<dyn ClusterIps>>,
+    cluster_ips: Box<dyn ClusterIps>,
     log: Option<Log>,
 }
 
@@ -97,7 +93,7 @@ impl Store {
             revision: 1,
             history: History::default(),
             ids,
-            cluster_ips: None,
+            cluster_ips: Box::new(FirstFree::new([10, 96, 0, 0].into(), 16)),
             log: None,
         }
     }
@@ -122,9 +118,9 @@ impl Store {
         Ok(())
     }
 
-    /// Lets Services get their addresses from `allocator`.
+    /// Lets Services get their addresses from `allocator`. Without one they come from 10.96.0.0/16, where nothing answers.
     pub fn set_cluster_ips(&mut self, allocator: Box<dyn ClusterIps>) {
-        self.cluster_ips = Some(allocator);
+        self.cluster_ips = allocator;
     }
 
     /// A resource in one version, if it is served.

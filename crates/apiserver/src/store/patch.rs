@@ -61,12 +61,26 @@ impl Store {
             if target.subresource != Subresource::Main {
                 return Err(ApiError::not_found(&target.resource, &target.name));
             }
+            let uid = object::uid(&config);
+            if !uid.is_empty() {
+                let why =
+                    format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+                return Err(ApiError::conflict(&target.resource, &target.name, &why));
+            }
             let created = schema::complete(&target.resource, merged);
             return self.insert(target, created, write, Vec::new(), Operation::Apply);
         };
         let version = object::meta_str(&config, "resourceVersion");
         if !version.is_empty() && version != object::meta_str(current, "resourceVersion") {
             return Err(ApiError::modified(&target.resource, &target.name));
+        }
+        let uid = object::uid(&config);
+        if !uid.is_empty() && uid != object::uid(current) {
+            let why = format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                object::uid(current)
+            );
+            return Err(ApiError::conflict(&target.resource, &target.name, &why));
         }
         let object = schema::complete(&target.resource, merged);
         self.replace(target, current, object, write, Vec::new(), Operation::Apply)
@@ -75,7 +89,7 @@ impl Store {
 
 fn patched(target: &Target, current: &Value, kind: PatchKind, body: &Value) -> Result<Value, ApiError> {
     match kind {
-        PatchKind::Json => json_patched(target, current, body),
+        PatchKind::Json => json_patched(current, body),
         PatchKind::Merge => {
             if !body.is_object() {
                 return Err(ApiError::bad_request("error decoding patch: a merge patch must be a JSON object"));
@@ -94,17 +108,16 @@ fn patched(target: &Target, current: &Value, kind: PatchKind, body: &Value) -> R
     }
 }
 
-fn json_patched(target: &Target, current: &Value, body: &Value) -> Result<Value, ApiError> {
+fn json_patched(current: &Value, body: &Value) -> Result<Value, ApiError> {
     let operations: json_patch::Patch = serde_json::from_value(body.clone())
         .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
     let mut object = current.clone();
-    json_patch::patch(&mut object, &operations).map_err(|error| ApiError {
+    // A kube-apiserver does not say which operation failed, nor why.
+    json_patch::patch(&mut object, &operations).map_err(|_| ApiError {
         code: 422,
         reason: "Invalid",
-        message: format!("the server rejected our request due to an error in our request: {error}"),
-        details: Some(
-            json!({"kind": target.resource.plural, "name": target.name, "causes": [{"message": error.to_string()}]}),
-        ),
+        message: "the server rejected our request due to an error in our request".into(),
+        details: Some(json!({})),
     })?;
     Ok(object)
 }

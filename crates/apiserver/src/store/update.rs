@@ -131,7 +131,7 @@ impl Store {
         let Some(paths) = &resource.scale else { return Err(ApiError::not_found(resource, &target.name)) };
         let replicas = scale.get("spec").and_then(|spec| spec.get("replicas")).cloned().unwrap_or_else(|| 0.into());
         if replicas.as_i64().is_none_or(|count| count < 0) {
-            let error = FieldError::invalid("spec.replicas", &replicas, "must be greater than or equal to 0");
+            let error = FieldError::invalid("spec.replicas", &replicas, "should be a non-negative integer");
             let scale = Resource { group: "autoscaling".into(), kind: "Scale".into(), ..Resource::clone(resource) };
             return Err(ApiError::invalid(&scale, &target.name, &[error]));
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::fields::FieldSet;
+use super::fields::{FieldSet, display};
 use super::shape::{Form, Shape};
 
 /// The difference of two values.
@@ -51,6 +51,35 @@ fn collect(shape: Shape<'_>, value: &Value, path: &mut Vec<String>, set: &mut Fi
 fn keys<'a>(form: &'a Form<'a>) -> Option<&'a [&'a str]> {
     match form {
         Form::Keyed(keys) => Some(keys),
+        _ => None,
+    }
+}
+
+/// The first element that a list states twice, in the words of the refusal.
+pub(super) fn repeated(shape: Shape<'_>, value: &Value) -> Option<String> {
+    repeated_at(shape, value, &mut Vec::new())
+}
+
+fn repeated_at(shape: Shape<'_>, value: &Value, path: &mut Vec<String>) -> Option<String> {
+    let mut below = |shape: Shape<'_>, element: String, value: &Value| {
+        path.push(element);
+        let found = repeated_at(shape, value, path);
+        path.pop();
+        found
+    };
+    match (shape.form(value), value) {
+        (Form::Map, Value::Object(map)) => {
+            map.iter().find_map(|(key, value)| below(shape.field(key), format!("f:{key}"), value))
+        }
+        (form @ (Form::Keyed(_) | Form::Set), Value::Array(items)) => {
+            let keys = keys(&form);
+            let names: Vec<String> = items.iter().map(|item| shape.element_name(keys, item)).collect();
+            if let Some(index) = (1..names.len()).find(|index| names[..*index].contains(&names[*index])) {
+                let element = display(std::slice::from_ref(&names[index]));
+                return Some(format!("{}: duplicate entries for key {element}", display(path)));
+            }
+            items.iter().zip(names).find_map(|(item, name)| below(shape.element(), name, item))
+        }
         _ => None,
     }
 }

@@ -119,14 +119,18 @@ pub(super) fn apply(
     let me = Manager::new(Operation::Apply, &write.manager, &resource.api_version(), target.subresource);
     let former = managers.get(&me).cloned();
 
-    let stated =
-        merge::fields_of(shape, config).difference(&managers::unowned()).without_subtrees(&not_of_endpoint(target));
+    if let Some(element) = merge::repeated(shape, config) {
+        return Err(repeated(resource, config, &element));
+    }
+    let config = merge::remove(shape, config, &not_of_endpoint(target)).unwrap_or_else(|| json!({}));
+    let everything = merge::fields_of(shape, &config);
+    let stated = everything.difference(&managers::unowned());
     let time = former.as_ref().map_or_else(|| object::time(write.now), |former| former.time.clone());
     managers.insert(me.clone(), Owned { fields: stated, version: resource.api_version(), time });
 
-    let merged = merge::merge(shape, &live, &without_server_fields(config));
+    let merged = merge::merge(shape, &live, &without_server_fields(&config));
     let merged = match &former {
-        Some(former) => give_up(shape, &merged, &managers, &former.fields),
+        Some(former) => give_up(shape, &merged, &managers, &everything, &former.fields),
         None => merged,
     };
     take_over(shape, &mut managers, &me, &live, &merged, write)?;
@@ -138,6 +142,21 @@ pub(super) fn apply(
     let mut merged = merged;
     set_managed(&mut merged, &managers);
     Ok(merged)
+}
+
+fn repeated(resource: &Resource, config: &Value, path: &str) -> ApiError {
+    let version = if resource.group.is_empty() { format!("/{}", resource.version) } else { resource.api_version() };
+    ApiError {
+        code: 500,
+        reason: "",
+        message: format!(
+            "failed to create typed patch object ({}/{}; {version}, Kind={}): {path}",
+            object::namespace(config),
+            object::name(config),
+            resource.kind
+        ),
+        details: None,
+    }
 }
 
 /// The recorded managers; of an object without any record, one that owns all there is.
@@ -153,12 +172,13 @@ fn recorded(resource: &Resource, target: &Target, current: &Value, write: &Write
 }
 
 /// Removes what the applier stated before, no longer states, and nobody else owns.
-fn give_up(shape: Shape<'_>, merged: &Value, managers: &Managers, former: &FieldSet) -> Value {
+///
+/// `stated` is all that the configuration states, the identity included: it keeps metadata alive whose last owned field goes.
+fn give_up(shape: Shape<'_>, merged: &Value, managers: &Managers, stated: &FieldSet, former: &FieldSet) -> Value {
     let named = |path: &[String]| shape.names_last_of(path);
     let former = former.with_named_fields(&named);
     let pruned = merge::remove(shape, merged, &former).unwrap_or_else(|| json!({}));
-    let owned =
-        managers.values().fold(FieldSet::default(), |all, owned| all.union(&owned.fields)).with_named_fields(&named);
+    let owned = managers.values().fold(stated.clone(), |all, owned| all.union(&owned.fields)).with_named_fields(&named);
     let merged_fields = merge::fields_of(shape, merged).with_named_fields(&named);
     let pruned_fields = merge::fields_of(shape, &pruned).with_named_fields(&named);
     // First bring back what someone owns, then limit the removal to what the applier had stated.

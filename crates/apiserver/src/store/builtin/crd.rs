@@ -123,16 +123,6 @@ fn version_errors(crd: &Value, index: usize, version: &Value) -> Vec<FieldError>
         errors.push(FieldError::required(format!("{path}.type"), "must not be empty at the root"));
     }
     structure(root, &path, Typed::Needed, &mut errors);
-    if errors.is_empty() {
-        let failures = schema::compile_errors(root);
-        errors.extend(failures.iter().map(|failure| {
-            FieldError::invalid(
-                format!("{path}.x-kubernetes-validations"),
-                &Value::Null,
-                format!("compilation failed: {failure}"),
-            )
-        }));
-    }
     errors
 }
 
@@ -161,6 +151,7 @@ fn structure(node: &Value, path: &str, typed: Typed, errors: &mut Vec<FieldError
         errors.extend(default_errors(node, default, path));
     }
     list_errors(node, path, errors);
+    errors.extend(schema::rule_errors(node, path));
     for (name, property) in node["properties"].as_object().into_iter().flatten() {
         structure(property, &format!("{path}.properties[{name}]"), typed, errors);
     }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use kube_cel::{CompiledSchema, ErrorKind, RootContext, Validator, compile_schema};
 use serde_json::Value;
 
+use super::optional;
 use crate::error::{FieldError, Problem};
 use crate::registry::Resource;
 
@@ -43,33 +44,47 @@ pub(super) fn errors(resource: &Resource, object: &Value, old: Option<&Value>) -
     };
     let result =
         VALIDATOR.with(|validator| validator.validate_compiled_with_context(&compiled, object, old, Some(&context)));
-    let Err(failed) = result else { return Vec::new() };
-    failed
+    let mut errors = optional_errors(resource, object, old);
+    let Err(failed) = result else { return errors };
+    let others = failed
         .into_iter()
         .map(|error| (owner(&resource.schema, &error.field_path, &error.rule), error))
         .filter(|(owner, _)| !unchanged(owner, object, old))
         .map(|(owner, error)| {
             // With a fieldPath the rule is its parent's, and so is the value that it judged.
             let shown = part(object, &owner);
-            let detail = match shown {
-                // Objects and lists can be long; the rule's message has to say enough.
-                Some(Value::Object(_) | Value::Array(_)) | None => error.message,
-                Some(value) => format!("{value}: {}", error.message),
-            };
-            let problem = match (error.kind, error.reason.as_deref()) {
-                (ErrorKind::ValidationFailure, Some("FieldValueForbidden")) => Problem::Forbidden,
-                (ErrorKind::ValidationFailure, Some("FieldValueRequired")) => Problem::Required,
-                (ErrorKind::ValidationFailure, Some("FieldValueDuplicate")) => Problem::Duplicate,
-                _ => Problem::Invalid,
-            };
-            let detail = if matches!(problem, Problem::Forbidden | Problem::Required) {
-                strip_value(detail, shown)
-            } else {
-                detail
-            };
-            FieldError { field: error.field_path, problem, detail }
+            let reason = if error.kind == ErrorKind::ValidationFailure { error.reason.as_deref() } else { None };
+            field_error(error.field_path.clone(), shown, reason, error.message)
+        });
+    errors.extend(others);
+    errors
+}
+
+fn optional_errors(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    optional::broken(&resource.schema, object, old)
+        .into_iter()
+        .map(|broken| {
+            let below = broken.rule["fieldPath"].as_str().unwrap_or_default();
+            let shown = part(object, &broken.path);
+            field_error(format!("{}{below}", broken.path), shown, broken.rule["reason"].as_str(), broken.message)
         })
         .collect()
+}
+
+fn field_error(field: String, shown: Option<&Value>, reason: Option<&str>, message: String) -> FieldError {
+    let problem = match reason {
+        Some("FieldValueForbidden") => Problem::Forbidden,
+        Some("FieldValueRequired") => Problem::Required,
+        Some("FieldValueDuplicate") => Problem::Duplicate,
+        _ => Problem::Invalid,
+    };
+    let detail = match (problem, shown) {
+        (Problem::Forbidden | Problem::Required, _) => message,
+        // Objects and lists can be long; the rule's message has to say enough.
+        (_, Some(Value::Object(_) | Value::Array(_)) | None) => message,
+        (_, Some(value)) => format!("{value}: {message}"),
+    };
+    FieldError { field, problem, detail }
 }
 
 /// Where the rule that failed stands: at the reported path, or above it when the rule has a `fieldPath`.
@@ -103,18 +118,6 @@ fn schema_at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
     Some(schema)
 }
 
-/// What of a CRD's rules does not compile: the paths below `schema`, and why.
-pub(crate) fn compile_errors(schema: &Value) -> Vec<String> {
-    compile_schema(schema).compilation_errors().into_iter().map(ToString::to_string).collect()
-}
-
-fn strip_value(detail: String, shown: Option<&Value>) -> String {
-    match shown.map(|value| format!("{value}: ")) {
-        Some(prefix) => detail.strip_prefix(&prefix).map(ToOwned::to_owned).unwrap_or(detail),
-        None => detail,
-    }
-}
-
 fn compiled(schema: &Value) -> Rc<CompiledSchema> {
     let key = schema.to_string();
     COMPILED.with_borrow_mut(|cache| {
@@ -124,7 +127,7 @@ fn compiled(schema: &Value) -> Rc<CompiledSchema> {
         if cache.len() >= KEPT {
             cache.clear();
         }
-        let compiled = Rc::new(compile_schema(schema));
+        let compiled = Rc::new(compile_schema(&optional::without(schema)));
         cache.insert(key, compiled.clone());
         compiled
     })

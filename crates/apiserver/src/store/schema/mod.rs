@@ -6,8 +6,10 @@
 
 mod cel;
 mod default;
+mod optional;
 mod prune;
 mod quantity;
+mod rules;
 mod typed;
 mod validate;
 
@@ -20,9 +22,9 @@ use crate::error::{ApiError, FieldError};
 use crate::registry::{self, Resource};
 use crate::request::FieldValidation;
 
-pub(super) use cel::compile_errors;
 pub(super) use default::{apply as apply_defaults, lacking as lacks_defaults};
 
+pub(super) use rules::rule_errors;
 pub(super) use validate::structural_errors;
 
 /// A body that its kind understands.
