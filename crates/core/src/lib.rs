@@ -6,6 +6,7 @@
 pub mod build;
 pub mod check;
 pub mod contract;
+pub mod election;
 pub mod fact;
 pub mod instance;
 pub mod object;

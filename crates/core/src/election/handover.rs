@@ -1,0 +1,205 @@
+//! Decides how a leader gives the lead away while it lives: a switchover, a crash of PostgreSQL, or no voter within reach.
+//!
+//! From: what is left of the own log, and how far the others' reach. Never: consents before every process of PostgreSQL is gone, keeps any
+//! tenure beside a consent, writes another's name (E10), or chooses one that may lack an acknowledged commit.
+
+use super::campaign;
+use super::message::{Answer, Consent, Effect, LeaseView, Message, Phase, Question};
+use super::settings::Durability;
+use super::state::{Ballot, Claim, Handover, HandoverStep, Leader, Look, Out, Quest, Role, State, Why, succession};
+use super::types::{MemberId, Moment, Position};
+use crate::wal::Term;
+
+/// PostgreSQL died by itself. Its backends may live on: everything is stopped before anything else is decided.
+pub(super) fn crashed(state: &mut State, out: &mut Out) {
+    begin(state, Why::Crash, "PostgreSQL crashed: it is reaped, and a standby with everything takes over", out);
+}
+
+/// A person or the operator wants another primary.
+pub(super) fn switchover(state: &mut State, target: Option<MemberId>, out: &mut Out) {
+    let eligible = |id| state.required().contains(id);
+    if target.is_none_or(eligible) && !state.required().is_empty() {
+        begin(state, Why::Switchover(target), "a switchover was asked for: stop first, then choose", out);
+    }
+}
+
+fn begin(state: &mut State, why: Why, because: &'static str, out: &mut Out) {
+    let Role::Leader(leader) = &mut state.role else { return };
+    if leader.handover.is_some() {
+        return;
+    }
+    leader.handover = Some(Handover { why, step: HandoverStep::Stopping });
+    out.push(Effect::Became { phase: Phase::HandingOver, because });
+    if !planted!(state.settings, HandoverBeforeStop) {
+        out.push(Effect::StopPostgres);
+    }
+}
+
+/// Every process of PostgreSQL is gone.
+pub(super) fn stopped(state: &mut State, end: Option<Position>, now: Moment, out: &mut Out) {
+    let Role::Leader(Leader { handover: Some(handover), .. }) = &state.role else { return };
+    if handover.step != HandoverStep::Stopping {
+        return;
+    }
+    let why = handover.why;
+    let others = state.known.sound().map(|view| view.content.members.without(state.me)).unwrap_or_default();
+    if why == Why::CutOff {
+        state.stood_back = true;
+        state.stand_back_until = Some(now.plus(state.settings.stand_back));
+        return state.become_member(
+            "no voter within reach, so no commit of its could be acknowledged: the others may try",
+            out,
+        );
+    }
+    if others.is_empty() {
+        return resume(state, "nobody could take over", out);
+    }
+    let ballot = state.poll(Question::Position, others, now, out);
+    set_step(state, HandoverStep::Polling { ballot, end });
+}
+
+fn set_step(state: &mut State, step: HandoverStep) {
+    if let Role::Leader(Leader { handover: Some(handover), .. }) = &mut state.role {
+        handover.step = step;
+    }
+}
+
+/// Tenure was never given up, so PostgreSQL starts where it was.
+fn resume(state: &mut State, because: &'static str, out: &mut Out) {
+    let Role::Leader(leader) = &mut state.role else { return };
+    leader.handover = None;
+    out.push(Effect::Became { phase: Phase::Leader, because });
+    out.push(Effect::Lead { term: leader.term, voters: leader.voters_set.clone() });
+}
+
+pub(super) fn answered(leader: &mut Leader, from: MemberId, answer: Answer) {
+    if let Some(Handover { step: HandoverStep::Polling { ballot, .. }, .. }) = &mut leader.handover {
+        ballot.take(from, answer);
+    }
+}
+
+pub(super) fn tick(state: &mut State, now: Moment, out: &mut Out) {
+    let Role::Leader(leader) = &state.role else { return };
+    match &leader.handover {
+        None if cut_off(state, leader, now) => {
+            begin(
+                state,
+                Why::CutOff,
+                "no voter was heard for long: under quorum nothing can be acknowledged here",
+                out,
+            );
+        }
+        None => {}
+        Some(Handover { step: HandoverStep::Stopping, .. }) => {}
+        Some(Handover { why, step: HandoverStep::Polling { ballot, end } }) => {
+            if ballot.complete() || ballot.until <= now {
+                match choose(state, *why, ballot, *end) {
+                    Some((at_least, target)) => set_step(state, HandoverStep::Settling { target, at_least }),
+                    None => {
+                        resume(state, "no standby is known to have everything: PostgreSQL starts again in place", out)
+                    }
+                }
+                tick(state, now, out);
+            }
+        }
+        Some(Handover { step: HandoverStep::Settling { target, at_least }, .. }) => {
+            let (target, at_least) = (*target, *at_least);
+            // A write on its way would take the version that the consent names.
+            if !state.known.unresolved() && leader.look_first == Look::Current {
+                match state.known.sound().cloned() {
+                    Some(view) => consent(state, &view, target, at_least, now, out),
+                    None => resume(state, "the Lease is damaged: nothing can be handed over", out),
+                }
+            }
+        }
+    }
+}
+
+/// Whether nothing can be acknowledged here while the others could go on (then, and only once, they get the chance).
+fn cut_off(state: &State, leader: &Leader, now: Moment) -> bool {
+    let Some(view) = state.known.sound() else { return false };
+    let Some(voters) = view.content.sync.newest() else { return false };
+    let silent = |id| leader.peer(id).is_none_or(|peer| now.since(peer.heard) >= state.settings.cut_off_after);
+    let others = view.content.members.without(state.me);
+    state.settings.durability == Durability::Quorum
+        && !state.stood_back
+        && voters.members().iter().all(silent)
+        && view.content.sync.covered_by(&others)
+}
+
+/// Who takes over: one whose log reaches the end of ours, or, where commits wait for voters, the best of so many that it is certain
+/// to have everything acknowledged.
+fn choose(state: &State, why: Why, ballot: &Ballot, end: Option<Position>) -> Option<(Position, MemberId)> {
+    let sync = &state.known.sound()?.content.sync;
+    let certain = sync.newest().is_some() && sync.covered_by(&ballot.heard());
+    let best = ballot.best()?;
+    let fit = |(position, _): &(Position, MemberId)| {
+        end.is_some_and(|end| *position >= end)
+            || certain && *position == best.0
+            || planted!(state.settings, HandoverToAnybody)
+    };
+    let wanted = match why {
+        Why::Switchover(Some(target)) => {
+            let answer = ballot.answers.iter().find(|(who, _)| *who == target)?;
+            (answer.1.position?, target)
+        }
+        Why::Switchover(None) | Why::Crash | Why::CutOff => best,
+    };
+    Some(wanted).filter(fit)
+}
+
+/// Tenure and every earlier request are void before the consent leaves (E10).
+fn consent(state: &mut State, view: &LeaseView, target: MemberId, at_least: Position, now: Moment, out: &mut Out) {
+    let Role::Leader(leader) = &state.role else { return };
+    let consent = Consent { uid: view.uid, version: view.version, term: leader.term, at_least };
+    if planted!(state.settings, TenureKeptAfterHandover) {
+        resume(state, "planted: tenure is kept after a hand-over", out);
+        return out.push(Effect::Send { to: target, message: Message::Consent(consent) });
+    }
+    state.stand_back_until = Some(now.plus(state.settings.resume_after));
+    state.become_member("it handed over; should the target fail, it resumes by a write of its own", out);
+    out.push(Effect::Send { to: target, message: Message::Consent(consent) });
+}
+
+/// The holder consents. This skips the waits of E9, not the read, and not the compare-and-swap.
+pub(super) fn consented(state: &mut State, consent: Consent, out: &mut Out) {
+    let outdated = Some(consent.term) < state.memory.term
+        || state.known.newest().is_some_and(|view| view.version > consent.version)
+        || state.known.unresolved();
+    let Role::Member(_) = &state.role else { return };
+    if outdated {
+        return;
+    }
+    state.learn_term(Some(consent.term), out);
+    let request = state.number();
+    let Role::Member(member) = &mut state.role else { return };
+    member.quest = Quest::Reading { claim: Claim::Consent(consent), request };
+    out.push(Effect::ReadLease { request });
+}
+
+/// The read after a consent: that very version, or nothing.
+pub(super) fn take(state: &mut State, consent: Consent, now: Moment, out: &mut Out) {
+    let fits = state.known.sound().is_some_and(|view| {
+        view.uid == consent.uid && view.version == consent.version && view.content.members.contains(state.me)
+    });
+    if fits {
+        campaign::canvass(state, Claim::Consent(consent), Question::Position, Default::default(), now, out);
+    }
+}
+
+/// The own log is known to reach what the old holder saw: take the Lease.
+pub(super) fn write(state: &mut State, consent: Consent, ballot: &Ballot, now: Moment, out: &mut Out) {
+    let Role::Member(member) = &mut state.role else { return };
+    member.quest = Quest::None;
+    let reaches = ballot.own.flatten() >= Some(consent.at_least);
+    let Some(view) = state.known.sound().filter(|view| view.version == consent.version).cloned() else { return };
+    if !reaches || state.known.pending() {
+        return;
+    }
+    let voters = campaign::first_voters(state, &view.content.members, &view.content.members);
+    let content = succession(&view.content, state.me, Term(consent.term.0 + 1), voters, &state.settings);
+    let request = state.write(&view, content, now, out);
+    if let Role::Member(member) = &mut state.role {
+        member.quest = Quest::Writing { request };
+    }
+}

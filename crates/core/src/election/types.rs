@@ -1,0 +1,240 @@
+//! The words of the election: moments, identities, versions, positions, voters.
+//!
+//! Each is a type of its own, so that a term is never compared with a version, nor a moment of one machine with a span. What is
+//! not known is an `Option` or a [`crate::fact::Fact`]: an unknown never reads as zero.
+
+use std::fmt;
+
+use crate::wal::{Lsn, Term, Timeline};
+
+/// Milliseconds of this machine's `CLOCK_BOOTTIME` (E13: it runs on while the machine is suspended). Moments of different
+/// machines are never compared, and none is ever sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(pub u64);
+
+/// A length of time in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(pub u64);
+
+impl Moment {
+    /// The moment this much later.
+    pub fn plus(self, span: Span) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+    /// The moment this much earlier.
+    pub fn minus(self, span: Span) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
+    /// How long ago `earlier` was; nothing when it lies ahead.
+    pub fn since(self, earlier: Self) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// When tenure ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Deadline {
+    /// At this moment of the local clock, unless it is extended before.
+    At(Moment),
+    /// There is nobody else who could lead: a single instance never demotes.
+    Never,
+}
+
+impl Deadline {
+    /// Whether it has passed at `now`.
+    pub fn passed(self, now: Moment) -> bool {
+        matches!(self, Self::At(at) if at <= now)
+    }
+}
+
+/// An instance: the UID of its pod (E13). A pod made again under the same name is somebody else, because it may have lost its
+/// volume and has certainly lost its promises.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId(pub u128);
+
+impl fmt::Debug for MemberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n = self.0;
+        write!(
+            f,
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            n >> 96,
+            (n >> 80) & 0xffff,
+            (n >> 64) & 0xffff,
+            (n >> 48) & 0xffff,
+            n & 0xffff_ffff_ffff
+        )
+    }
+}
+
+impl MemberId {
+    /// Reads a pod's UID.
+    pub fn from_uid(uid: &str) -> Option<Self> {
+        let digits: String = uid.chars().filter(|c| *c != '-').collect();
+        (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok().map(Self)).flatten()
+    }
+}
+
+/// One life of an agent's process. The shell draws it at random; it only has to differ from the lives before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Incarnation(pub u64);
+
+/// The number of a request within one incarnation. It grows with each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// The UID of the Lease object: a Lease deleted and made again is another one (E14).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseUid(pub u128);
+
+/// The Lease's `resourceVersion`. Kubernetes orders them as numbers, across objects and re-creations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseVersion(pub u64);
+
+/// How far an instance's write-ahead log reaches. The term comes first: what a later leader wrote outranks any amount of what
+/// an earlier one wrote without acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// The term of the leader that wrote the newest record on this volume.
+    pub term: Term,
+    /// The timeline of that record.
+    pub timeline: Timeline,
+    /// Where the log ends.
+    pub lsn: Lsn,
+}
+
+/// A set of instances, in the order of their identities.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Members(Vec<MemberId>);
+
+impl Members {
+    /// Whether `id` is one of them.
+    pub fn contains(&self, id: MemberId) -> bool {
+        self.0.binary_search(&id).is_ok()
+    }
+    /// With `id`.
+    #[must_use]
+    pub fn with(&self, id: MemberId) -> Self {
+        self.union(&Self(vec![id]))
+    }
+    /// Without `id`.
+    #[must_use]
+    pub fn without(&self, id: MemberId) -> Self {
+        Self(self.0.iter().copied().filter(|other| *other != id).collect())
+    }
+    /// All of both.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        self.0.iter().chain(&other.0).copied().collect()
+    }
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = MemberId> + '_ {
+        self.0.iter().copied()
+    }
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+    /// Whether there is nobody.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl FromIterator<MemberId> for Members {
+    fn from_iter<I: IntoIterator<Item = MemberId>>(ids: I) -> Self {
+        let mut all: Vec<_> = ids.into_iter().collect();
+        all.sort_unstable();
+        all.dedup();
+        Self(all)
+    }
+}
+
+/// Commits wait for any `needed` of `members`. "Commits wait for nobody" is the absence of this type.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Voters {
+    needed: usize,
+    members: Members,
+}
+
+impl Voters {
+    /// Any `needed` of `members`; nothing where nobody can be waited for. More than there are means all of them.
+    pub fn new(needed: usize, members: Members) -> Option<Self> {
+        let needed = needed.min(members.len());
+        (needed > 0).then_some(Self { needed, members })
+    }
+    /// How many must have a commit.
+    pub fn needed(&self) -> usize {
+        self.needed
+    }
+    /// Who may be counted.
+    pub fn members(&self) -> &Members {
+        &self.members
+    }
+    /// Whether those `heard` are so many that one of them is certain to hold each acknowledged commit: every set of `needed`
+    /// voters meets them.
+    pub fn covered_by(&self, heard: &Members) -> bool {
+        self.members.iter().filter(|voter| heard.contains(*voter)).count() + self.needed > self.members.len()
+    }
+}
+
+/// The Lease's record of synchronous replication: every rule that an acknowledged commit may have been acknowledged by. More
+/// than one is a joint step; the last is the one in force or about to be. `None` says: acknowledged without waiting.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sync(Vec<Option<Voters>>);
+
+impl Sync {
+    /// One rule alone.
+    pub fn only(voters: Option<Voters>) -> Self {
+        Self(vec![voters])
+    }
+    /// These rules and one more, which is to come into force.
+    #[must_use]
+    pub fn joined_by(&self, voters: Option<Voters>) -> Self {
+        let mut all: Vec<_> = self.0.iter().filter(|old| **old != voters).cloned().collect();
+        all.push(voters);
+        Self(all)
+    }
+    /// The rule in force, or about to be.
+    pub fn newest(&self) -> Option<&Voters> {
+        self.0.last().and_then(Option::as_ref)
+    }
+    /// Whether a change is under way.
+    pub fn is_joint(&self) -> bool {
+        self.0.len() > 1
+    }
+    /// Whether those `heard` satisfy every rule: in a joint step, the old and the new.
+    pub fn covered_by(&self, heard: &Members) -> bool {
+        self.0.iter().flatten().all(|voters| voters.covered_by(heard))
+    }
+    /// Whether commits may be waiting for `id`.
+    pub fn counts_on(&self, id: MemberId) -> bool {
+        self.0.iter().flatten().any(|voters| voters.members.contains(id))
+    }
+}
+
+/// A promise this instance gave: not to campaign before `until` on its own clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Promise {
+    /// To whom.
+    pub to: MemberId,
+    /// Of which term.
+    pub term: Term,
+    /// Counted from the receipt of the request (E8).
+    pub until: Moment,
+}
+
+/// The right to accept writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tenure {
+    /// The term it is for.
+    pub term: Term,
+    /// When it ends.
+    pub until: Deadline,
+}

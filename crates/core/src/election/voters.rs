@@ -1,0 +1,77 @@
+//! Decides whom commits wait for, and changes it in a joint step: record old and new, apply, wait, record the new.
+//!
+//! From: the durability asked for, who streams, the Lease's record. Never: drops the last voter under `quorum`; lets a record forget the
+//! old voters while a commit may have been acknowledged by them that a quorum of the new doesn't hold yet.
+
+use super::message::{Effect, LeaseContent, LeaseView};
+use super::settings::Durability;
+use super::state::{Out, Role, State};
+use super::types::{Members, Moment, Sync, Voters};
+
+/// How many standbys make a majority of all instances together with the primary.
+pub(super) fn needed(others: usize) -> usize {
+    others.div_ceil(2)
+}
+
+/// The next write of the record, if one is due.
+pub(super) fn change(state: &mut State, view: &LeaseView, now: Moment, out: &mut Out) -> Option<LeaseContent> {
+    let recorded = &view.content.sync;
+    let target = recorded.newest().cloned();
+    let wanted = wanted(state, view, now);
+    let hasty = planted!(state.settings, OldVotersForgotten);
+    let applied_first = planted!(state.settings, VotersBeforeRecord);
+    let Role::Leader(leader) = &mut state.role else { return None };
+    let apply = |leader: &mut super::state::Leader, voters: &Option<Voters>, out: &mut Out| {
+        leader.voters_set.clone_from(voters);
+        leader.voters_in_force = false;
+        out.push(Effect::SetVoters { voters: voters.clone() });
+    };
+    if leader.voters_set != target && !applied_first {
+        apply(leader, &target, out);
+    }
+    let sync = if recorded.is_joint() {
+        if !leader.voters_in_force && !hasty {
+            return None;
+        }
+        Sync::only(target)
+    } else if wanted != target {
+        if applied_first {
+            apply(leader, &wanted, out);
+        }
+        if hasty { Sync::only(wanted) } else { recorded.joined_by(wanted) }
+    } else {
+        return None;
+    };
+    Some(LeaseContent { sync, duration: state.settings.lease, ..view.content.clone() })
+}
+
+/// Whom commits should wait for: every member that streams; one that fell silent is counted on for a while.
+fn wanted(state: &State, view: &LeaseView, now: Moment) -> Option<Voters> {
+    let present = view.content.sync.newest();
+    let Role::Leader(leader) = &state.role else { return present.cloned() };
+    let others = view.content.members.without(state.me);
+    let counted = |id: &super::MemberId| {
+        let Some(peer) = leader.peer(*id) else { return present.is_some_and(|voters| voters.members().contains(*id)) };
+        let votes = present.is_some_and(|voters| voters.members().contains(*id));
+        // Since this leader began, if it never streamed to it.
+        let last = peer.streamed.unwrap_or(leader.began);
+        peer.streaming && now.since(peer.heard) < state.settings.drop_voter_after
+            || votes && now.since(last) < state.settings.drop_voter_after
+    };
+    let live: Members = others.iter().filter(counted).collect();
+    match state.settings.durability {
+        Durability::Async => None,
+        // The last voter is never dropped: without it commits would be acknowledged alone.
+        Durability::Quorum if live.is_empty() && !planted!(state.settings, LastVoterDropped) => present.cloned(),
+        Durability::Quorum | Durability::Preferred => Voters::new(needed(others.len()), live),
+    }
+}
+
+/// No backend goes by older voters any more, and a quorum of these holds everything acknowledged.
+pub(super) fn in_force(state: &mut State, voters: Option<&Voters>) {
+    if let Role::Leader(leader) = &mut state.role
+        && leader.voters_set.as_ref() == voters
+    {
+        leader.voters_in_force = true;
+    }
+}
