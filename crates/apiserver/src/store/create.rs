@@ -191,3 +191,59 @@ pub(super) fn check_name(target: &Target, object: &mut Value) -> Result<(), ApiE
 fn validate_created(resource: &Resource, object: &Value) -> Vec<FieldError> {
     if resource.custom { schema::validate(resource, object, None) } else { builtin::validate_create(resource, object) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Fixture, config_map};
+    use super::*;
+    use crate::request::FieldValidation;
+    use serde_json::json;
+
+    #[test]
+    fn a_new_object_gets_its_identity_from_the_server() {
+        let mut fixture = Fixture::new();
+        let mut body = config_map("a", json!({}));
+        body["metadata"]["uid"] = json!("mine");
+        let object = fixture.given("configmaps", body);
+        assert_ne!(object::uid(&object), "mine");
+        assert_eq!(object["metadata"]["creationTimestamp"], "1970-01-12T13:46:40Z");
+        assert_eq!(object::revision(&object), fixture.store.revision());
+        assert_eq!(fixture.create("configmaps", config_map("a", json!({}))).unwrap_err().reason, "AlreadyExists");
+    }
+
+    #[test]
+    fn names_are_generated_or_required() {
+        let mut fixture = Fixture::new();
+        let object = fixture.given("configmaps", json!({"metadata": {"generateName": "x-"}}));
+        assert!(object::name(&object).starts_with("x-") && object::name(&object).len() == 7);
+        let error = fixture.create("configmaps", json!({"metadata": {}})).unwrap_err();
+        assert!(error.message.contains("name or generateName is required"));
+        assert_eq!(fixture.create("configmaps", config_map("A_b", json!({}))).unwrap_err().code, 422);
+    }
+
+    #[test]
+    fn what_is_unknown_is_refused_warned_of_or_dropped() {
+        let mut fixture = Fixture::new();
+        let body = json!({"metadata": {"name": "a"}, "nonsense": 1});
+        assert_eq!(fixture.create("configmaps", body.clone()).unwrap_err().code, 400);
+        let target = fixture.target("configmaps");
+        let write = Write { validation: FieldValidation::Warn, dry_run: true, ..fixture.write("tester") };
+        let written = fixture.store.create(&target, body.clone(), &write).unwrap();
+        assert_eq!(written.warnings, ["unknown field \"nonsense\""]);
+        let write = Write { validation: FieldValidation::Ignore, ..write };
+        let written = fixture.store.create(&target, body, &write).unwrap();
+        assert!(written.warnings.is_empty() && written.object.get("nonsense").is_none());
+        assert!(fixture.get("configmaps/a").is_none(), "a dry run stores nothing");
+    }
+
+    #[test]
+    fn services_get_distinct_addresses_and_headless_ones_none() {
+        let mut fixture = Fixture::new();
+        let service = |name: &str| json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 5432}]}});
+        let (a, b) = (fixture.given("services", service("a")), fixture.given("services", service("b")));
+        assert_ne!(a["spec"]["clusterIP"], b["spec"]["clusterIP"]);
+        let mut headless = service("c");
+        headless["spec"]["clusterIP"] = json!("None");
+        assert_eq!(fixture.given("services", headless)["spec"]["clusterIP"], "None");
+    }
+}

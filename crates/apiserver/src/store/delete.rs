@@ -151,3 +151,78 @@ pub(super) fn finished(resource: &Resource, object: &Value) -> bool {
         && object::meta(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) == 0
         && builtin::may_go(resource, object)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Fixture, config_map};
+    use super::*;
+    use serde_json::json;
+
+    fn running_pod(fixture: &mut Fixture) {
+        let spec =
+            json!({"nodeName": "n", "containers": [{"name": "c", "image": "x"}], "terminationGracePeriodSeconds": 120});
+        fixture.given("pods", json!({"metadata": {"name": "p"}, "spec": spec}));
+    }
+
+    fn within(seconds: i64) -> DeleteOptions {
+        DeleteOptions { grace_period_seconds: Some(seconds), ..DeleteOptions::default() }
+    }
+
+    fn grace(fixture: &Fixture) -> Value {
+        fixture.get("pods/p").unwrap()["metadata"]["deletionGracePeriodSeconds"].clone()
+    }
+
+    #[test]
+    fn a_running_pod_waits_for_its_kubelet_and_grace_only_shrinks() {
+        let mut fixture = Fixture::new();
+        running_pod(&mut fixture);
+        assert!(matches!(fixture.delete("pods/p", &DeleteOptions::default()), Ok(Deleted::Pending(_))));
+        assert_eq!(grace(&fixture), 120);
+        fixture.delete("pods/p", &within(5)).unwrap();
+        assert_eq!(grace(&fixture), 5);
+        fixture.delete("pods/p", &within(60)).unwrap();
+        assert_eq!(grace(&fixture), 5, "a later delete can't give it more time");
+        assert!(matches!(fixture.delete("pods/p", &within(0)), Ok(Deleted::Gone(_))));
+    }
+
+    #[test]
+    fn a_pod_that_no_kubelet_runs_goes_at_once() {
+        let mut fixture = Fixture::new();
+        fixture
+            .given("pods", json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}));
+        assert!(matches!(fixture.delete("pods/p", &DeleteOptions::default()), Ok(Deleted::Gone(_))));
+    }
+
+    #[test]
+    fn preconditions_protect_another_object_of_the_same_name() {
+        let mut fixture = Fixture::new();
+        fixture.given("configmaps", config_map("a", json!({})));
+        let other = DeleteOptions { uid: Some("other".into()), ..DeleteOptions::default() };
+        let error = fixture.delete("configmaps/a", &other).unwrap_err();
+        assert_eq!((error.code, error.reason), (409, "Conflict"));
+        let stale = DeleteOptions { resource_version: Some("1".into()), ..DeleteOptions::default() };
+        assert_eq!(fixture.delete("configmaps/a", &stale).unwrap_err().code, 409);
+        assert!(fixture.get("configmaps/a").is_some());
+    }
+
+    #[test]
+    fn the_last_finalizer_takes_the_object_with_it_and_none_can_be_added() {
+        let mut fixture = Fixture::new();
+        fixture.given("configmaps", json!({"metadata": {"name": "a", "finalizers": ["test.dev/x"]}}));
+        fixture.delete("configmaps/a", &DeleteOptions::default()).unwrap();
+        let more = json!({"metadata": {"finalizers": ["test.dev/x", "test.dev/y"]}});
+        assert!(fixture.merge("configmaps/a", more).unwrap_err().message.contains("no new finalizers can be added"));
+        fixture.merge("configmaps/a", json!({"metadata": {"finalizers": null}})).unwrap();
+        assert!(fixture.get("configmaps/a").is_none());
+    }
+
+    #[test]
+    fn a_dry_run_deletes_nothing() {
+        let mut fixture = Fixture::new();
+        fixture.given("configmaps", config_map("a", json!({})));
+        let write = Write { dry_run: true, ..fixture.write("tester") };
+        let target = fixture.target("configmaps/a");
+        assert!(matches!(fixture.store.delete(&target, &DeleteOptions::default(), &write), Ok(Deleted::Gone(_))));
+        assert!(fixture.get("configmaps/a").is_some());
+    }
+}

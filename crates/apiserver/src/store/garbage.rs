@@ -264,3 +264,125 @@ fn owners(object: &Value) -> Vec<Owner<'_>> {
 fn waits_for_dependents(object: &Value) -> bool {
     object::deleting(object) && object::finalizers(object).contains(&FOREGROUND)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Fixture, config_map, owner};
+    use super::*;
+    use serde_json::json;
+
+    fn owned_by(name: &str, owners: &[&Value]) -> Value {
+        json!({"metadata": {"name": name, "ownerReferences": owners.iter().map(|one| owner(one)).collect::<Vec<_>>()}})
+    }
+
+    #[test]
+    fn dependents_follow_their_last_owner() {
+        let mut fixture = Fixture::new();
+        let first = fixture.given("configmaps", config_map("first", json!({})));
+        let second = fixture.given("configmaps", config_map("second", json!({})));
+        fixture.given("secrets", owned_by("both", &[&first, &second]));
+        let child = fixture.given("secrets", owned_by("one", &[&first]));
+        fixture.given("secrets", owned_by("grandchild", &[&child]));
+        fixture.delete_with("configmaps/first", Propagation::Background);
+        fixture.settle();
+        assert_eq!(fixture.names("secrets"), ["both"]);
+    }
+
+    #[test]
+    fn in_the_foreground_dependents_go_first() {
+        let mut fixture = Fixture::new();
+        let parent = fixture.given("configmaps", config_map("parent", json!({})));
+        let mut child = owned_by("child", &[&parent]);
+        child["metadata"]["finalizers"] = json!(["test.dev/hold"]);
+        fixture.given("secrets", child);
+        fixture.delete_with("configmaps/parent", Propagation::Foreground);
+        fixture.settle();
+        assert!(object::deleting(&fixture.get("secrets/child").unwrap()));
+        assert!(fixture.get("configmaps/parent").is_some(), "its dependent is still there");
+        fixture.merge("secrets/child", json!({"metadata": {"finalizers": null}})).unwrap();
+        fixture.settle();
+        assert!(fixture.get("secrets/child").is_none() && fixture.get("configmaps/parent").is_none());
+    }
+
+    #[test]
+    fn orphans_lose_their_owner_and_stay() {
+        let mut fixture = Fixture::new();
+        let parent = fixture.given("configmaps", config_map("parent", json!({})));
+        fixture.given("secrets", owned_by("child", &[&parent]));
+        fixture.delete_with("configmaps/parent", Propagation::Orphan);
+        fixture.settle();
+        assert!(fixture.get("configmaps/parent").is_none());
+        assert!(fixture.get("secrets/child").unwrap()["metadata"].get("ownerReferences").is_none());
+    }
+
+    #[test]
+    fn an_owner_of_a_kind_that_is_not_served_is_unknown_and_not_absent() {
+        let mut fixture = Fixture::new();
+        let mut foreign =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "uid": "elsewhere"}});
+        fixture.given("secrets", owned_by("child", &[&foreign]));
+        foreign["apiVersion"] = "v1".into();
+        foreign["kind"] = "ConfigMap".into();
+        fixture.given("secrets", owned_by("orphan", &[&foreign]));
+        fixture.settle();
+        assert_eq!(fixture.names("secrets"), ["child"]);
+    }
+
+    #[test]
+    fn a_namespace_goes_when_its_content_is_gone() {
+        let mut fixture = Fixture::new();
+        fixture.given("namespaces", json!({"metadata": {"name": "gone"}}));
+        let write = fixture.write("tester");
+        let target = Target { namespace: Some("gone".into()), ..fixture.target("configmaps") };
+        let held = json!({"metadata": {"name": "held", "finalizers": ["test.dev/hold"]}});
+        fixture.store.create(&target, held, &write).unwrap();
+        fixture.delete("namespaces/gone", &DeleteOptions::default()).unwrap();
+        fixture.settle();
+        assert_eq!(fixture.get("namespaces/gone").unwrap()["status"]["phase"], "Terminating");
+        let error = fixture.store.create(&target, config_map("late", json!({})), &write).unwrap_err();
+        assert_eq!(
+            error.message,
+            "configmaps \"late\" is forbidden: unable to create new content in namespace gone because it is being terminated"
+        );
+        let held = Target { name: "held".into(), ..target };
+        let release = json!({"metadata": {"finalizers": null}});
+        fixture.store.patch(&held, crate::request::PatchKind::Merge, &release, &write).unwrap();
+        fixture.settle();
+        assert!(fixture.get("namespaces/gone").is_none());
+    }
+
+    #[test]
+    fn a_claim_stays_as_long_as_a_pod_uses_it() {
+        let mut fixture = Fixture::new();
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+        fixture.given("persistentvolumeclaims", json!({"metadata": {"name": "data"}, "spec": spec}));
+        fixture.given(
+            "pods",
+            json!({"metadata": {"name": "p"}, "spec": {
+                "containers": [{"name": "c", "image": "x"}],
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+            }}),
+        );
+        fixture.delete("persistentvolumeclaims/data", &DeleteOptions::default()).unwrap();
+        fixture.settle();
+        assert!(fixture.get("persistentvolumeclaims/data").is_some());
+        fixture.delete("pods/p", &DeleteOptions::default()).unwrap();
+        fixture.settle();
+        assert!(fixture.get("persistentvolumeclaims/data").is_none());
+    }
+
+    #[test]
+    fn a_crd_takes_its_objects_with_it() {
+        let mut fixture = Fixture::new();
+        fixture.widgets(json!({"a": {"type": "string"}}));
+        let before = fixture.store.registry_generation();
+        fixture.given("widgets", json!({"metadata": {"name": "w"}}));
+        fixture.delete("customresourcedefinitions/widgets.test.dev", &DeleteOptions::default()).unwrap();
+        fixture.settle();
+        assert!(fixture.names("customresourcedefinitions").is_empty());
+        assert!(fixture.store.resource("test.dev", "v1", "widgets").is_none());
+        assert_ne!(fixture.store.registry_generation(), before);
+        fixture.widgets(json!({"a": {"type": "string"}}));
+        assert!(fixture.names("widgets").is_empty(), "objects of the old definition don't come back");
+    }
+}

@@ -9,6 +9,8 @@ mod cluster_ip;
 mod commit;
 mod create;
 mod delete;
+#[cfg(test)]
+mod fixture;
 mod garbage;
 mod history;
 mod names;

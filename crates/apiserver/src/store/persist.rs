@@ -257,3 +257,126 @@ fn sync_dir(dir: &Path) -> io::Result<()> {
 fn at(path: &Path) -> impl FnOnce(io::Error) -> OpenError + '_ {
     move |source| OpenError::Io { path: path.into(), source }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Fixture, config_map};
+    use super::*;
+    use serde_json::json;
+
+    /// What a reader of the state can see.
+    fn state(fixture: &Fixture) -> (u64, Vec<String>) {
+        let mut all = fixture.names("configmaps");
+        for name in &mut all {
+            let object = fixture.get(&format!("configmaps/{name}")).expect("it was listed");
+            name.push_str(&object["data"].to_string());
+        }
+        (fixture.store.revision(), all)
+    }
+
+    /// A session with creates, updates and deletes; after each answer, how long the log was and what had been answered.
+    fn recorded(dir: &Path) -> Vec<(u64, (u64, Vec<String>))> {
+        let mut fixture = Fixture::open(dir);
+        let mut answers = Vec::new();
+        let length = || std::fs::metadata(dir.join(LOG)).expect("the log").len();
+        answers.push((length(), state(&fixture)));
+        for step in 0..6 {
+            match step % 3 {
+                0 => drop(fixture.given("configmaps", config_map(&format!("c{step}"), json!({"k": "1"})))),
+                1 => drop(fixture.merge(&format!("configmaps/c{}", step - 1), json!({"data": {"k": "2"}})).unwrap()),
+                _ => drop(fixture.delete(&format!("configmaps/c{}", (step - 2) / 3 * 3), &Default::default()).unwrap()),
+            }
+            answers.push((length(), state(&fixture)));
+        }
+        answers
+    }
+
+    #[test]
+    fn a_log_cut_at_any_byte_keeps_every_answered_write() {
+        let original = tempfile::tempdir().unwrap();
+        let answers = recorded(original.path());
+        let log = std::fs::read(original.path().join(LOG)).unwrap();
+        for cut in answers[0].0 as usize..=log.len() {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join(LOG), &log[..cut]).unwrap();
+            let reopened = state(&Fixture::open(dir.path()));
+            let (_, answered) = answers.iter().rev().find(|(length, _)| *length as usize <= cut).unwrap();
+            assert_eq!(reopened, *answered, "cut at byte {cut}");
+        }
+    }
+
+    #[test]
+    fn damage_before_the_end_is_not_taken_for_a_torn_end() {
+        let dir = tempfile::tempdir().unwrap();
+        recorded(dir.path());
+        let path = dir.path().join(LOG);
+        let mut log = std::fs::read(&path).unwrap();
+        log[40] ^= 1;
+        std::fs::write(&path, &log).unwrap();
+        let error = Store::open(dir.path(), Box::new(super::super::fixture::Counter::default())).err().unwrap();
+        assert!(matches!(error, OpenError::Damaged { offset: 0, .. }), "{error}");
+    }
+
+    use super::super::Store;
+
+    #[test]
+    fn a_snapshot_holds_what_the_log_held() {
+        let dir = tempfile::tempdir().unwrap();
+        recorded(dir.path());
+        let mut fixture = Fixture::open(dir.path());
+        let big = "x".repeat(100_000);
+        for round in 0..60 {
+            fixture
+                .put("configmaps/big", json!({"metadata": {"name": "big"}, "data": {"k": format!("{round}{big}")}}))
+                .or_else(|_| fixture.create("configmaps", config_map("big", json!({"k": "new"}))))
+                .unwrap();
+        }
+        assert!(dir.path().join(SNAPSHOT).exists(), "sixty times a tenth of a megabyte is past the limit");
+        assert!(std::fs::metadata(dir.path().join(LOG)).unwrap().len() < LOG_AT_LEAST);
+        let before = state(&fixture);
+        drop(fixture);
+        assert_eq!(state(&Fixture::open(dir.path())), before);
+    }
+
+    #[test]
+    fn a_crash_between_snapshot_and_new_log_replays_nothing_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut fixture = Fixture::open(dir.path());
+        fixture.given("configmaps", config_map("a", json!({"k": "1"})));
+        let old_log = std::fs::read(dir.path().join(LOG)).unwrap();
+        fixture.merge("configmaps/a", json!({"data": {"k": "2"}})).unwrap();
+        let before = state(&fixture);
+        let objects: Vec<Record> = fixture
+            .store
+            .buckets
+            .iter()
+            .flat_map(|(bucket, all)| {
+                all.iter().map(|(key, object)| Record {
+                    revision: 0,
+                    bucket: bucket.clone(),
+                    namespace: key.0.clone(),
+                    name: key.1.clone(),
+                    object: Some(object.clone()),
+                })
+            })
+            .collect();
+        let revision = fixture.store.revision();
+        fixture.store.log.as_mut().unwrap().snapshot(revision, objects.into_iter()).unwrap();
+        drop(fixture);
+        std::fs::write(dir.path().join(LOG), old_log).unwrap();
+        assert_eq!(state(&Fixture::open(dir.path())), before);
+    }
+
+    #[test]
+    fn what_is_written_is_unsynced_until_somebody_syncs() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut fixture = Fixture::open(dir.path());
+        fixture.given("configmaps", config_map("a", json!({})));
+        let first = fixture.store.unsynced().expect("a write that is not on disk");
+        fixture.given("configmaps", config_map("b", json!({})));
+        let second = fixture.store.unsynced().expect("another");
+        second.sync().unwrap();
+        assert!(fixture.store.unsynced().is_none(), "one sync covers all before it");
+        first.sync().unwrap();
+    }
+}

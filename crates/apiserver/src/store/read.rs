@@ -144,3 +144,46 @@ fn read_token(token: &str) -> Result<Continue, ApiError> {
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())
         .ok_or_else(|| ApiError::bad_request("continue key is not valid: it was not issued by this server"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Fixture, config_map};
+    use super::*;
+
+    fn page(fixture: &Fixture, token: Option<String>) -> Result<Page, ApiError> {
+        let options = ListOptions { limit: 2, continue_token: token, ..ListOptions::default() };
+        fixture.store.list(&fixture.target("configmaps").resource, Some("default"), &options)
+    }
+
+    #[test]
+    fn pages_show_one_revision_whatever_happens_between_them() {
+        let mut fixture = Fixture::new();
+        for name in ["a", "b", "c", "d"] {
+            fixture.given("configmaps", config_map(name, json!({"k": "old"})));
+        }
+        let first = page(&fixture, None).unwrap();
+        assert_eq!(first.remaining, Some(2));
+        fixture.delete("configmaps/c", &Default::default()).unwrap();
+        fixture.merge("configmaps/d", json!({"data": {"k": "new"}})).unwrap();
+        fixture.given("configmaps", config_map("e", json!({})));
+        let second = page(&fixture, first.continue_token).unwrap();
+        let shown: Vec<(&str, &Value)> =
+            second.items.iter().map(|one| (super::super::object::name(one), &one["data"]["k"])).collect();
+        assert_eq!(shown, [("c", &json!("old")), ("d", &json!("old"))]);
+        assert_eq!(second.resource_version, first.resource_version);
+        assert!(second.continue_token.is_none());
+    }
+
+    #[test]
+    fn a_page_of_a_forgotten_revision_is_410() {
+        let mut fixture = Fixture::new();
+        for name in ["a", "b", "c"] {
+            fixture.given("configmaps", config_map(name, json!({})));
+        }
+        let first = page(&fixture, None).unwrap();
+        fixture.given("configmaps", config_map("d", json!({})));
+        fixture.store.compact(fixture.store.revision());
+        assert_eq!(page(&fixture, first.continue_token).unwrap_err().code, 410);
+        assert_eq!(page(&fixture, Some("nonsense".into())).unwrap_err().code, 400);
+    }
+}

@@ -271,3 +271,75 @@ fn count_generation(target: &Target, current: &Value, object: &mut Value) {
         object::meta_mut(object).insert("generation".into(), (generation + 1).into());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Fixture, config_map};
+    use super::*;
+
+    #[test]
+    fn a_write_that_changes_nothing_is_no_write() {
+        let mut fixture = Fixture::new();
+        let before = fixture.given("configmaps", config_map("a", json!({"k": "1"})));
+        fixture.seconds += 1;
+        let after = fixture.put("configmaps/a", config_map("a", json!({"k": "1"}))).unwrap();
+        assert_eq!(before, after);
+        assert_eq!(fixture.store.revision(), object::revision(&before));
+    }
+
+    #[test]
+    fn a_write_on_top_of_an_unseen_one_is_refused() {
+        let mut fixture = Fixture::new();
+        let seen = fixture.given("configmaps", config_map("a", json!({"k": "1"})));
+        fixture.merge("configmaps/a", json!({"data": {"k": "2"}})).unwrap();
+        let error = fixture.put("configmaps/a", Value::clone(&seen)).unwrap_err();
+        assert_eq!((error.code, error.reason), (409, "Conflict"));
+    }
+
+    #[test]
+    fn status_and_object_are_written_apart_and_only_what_is_wanted_counts() {
+        let mut fixture = Fixture::new();
+        fixture.widgets(json!({"replicas": {"type": "integer", "default": 1}}));
+        fixture.given("widgets", json!({"metadata": {"name": "w"}, "spec": {}, "status": {"phase": "No"}}));
+        let written = fixture.merge("widgets/w", json!({"spec": {"replicas": 2}, "status": {"phase": "No"}})).unwrap();
+        assert_eq!((&written["metadata"]["generation"], written.get("status")), (&json!(2), None));
+        let written =
+            fixture.merge_status("widgets/w", json!({"spec": {"replicas": 9}, "status": {"phase": "Yes"}})).unwrap();
+        assert_eq!((&written["spec"]["replicas"], &written["status"]["phase"]), (&json!(2), &json!("Yes")));
+        assert_eq!(written["metadata"]["generation"], 2);
+        let written = fixture.merge("widgets/w", json!({"metadata": {"labels": {"a": "b"}}})).unwrap();
+        assert_eq!(written["metadata"]["generation"], 2);
+    }
+
+    #[test]
+    fn identity_can_not_be_changed() {
+        let mut fixture = Fixture::new();
+        let before = fixture.given("configmaps", config_map("a", json!({})));
+        let mut forged = config_map("a", json!({"k": "1"}));
+        forged["metadata"]["creationTimestamp"] = json!("2001-01-01T00:00:00Z");
+        forged["metadata"]["generation"] = json!(7);
+        let after = fixture.put("configmaps/a", forged).unwrap();
+        for field in ["uid", "creationTimestamp", "generation"] {
+            assert_eq!(before["metadata"].get(field), after["metadata"].get(field), "{field}");
+        }
+        let mut other = config_map("a", json!({}));
+        other["metadata"]["uid"] = json!("another");
+        assert_eq!(fixture.put("configmaps/a", other).unwrap_err().code, 409);
+    }
+
+    #[test]
+    fn the_scale_of_an_object_is_its_number_of_replicas() {
+        let mut fixture = Fixture::new();
+        fixture.widgets(json!({"replicas": {"type": "integer", "maximum": 9}}));
+        fixture.given("widgets", json!({"metadata": {"name": "w"}, "spec": {"replicas": 1}}));
+        let scale = Target { subresource: Subresource::Scale, ..fixture.target("widgets/w") };
+        let write = fixture.write("scaler");
+        let body = |count: i64| json!({"metadata": {"name": "w"}, "spec": {"replicas": count}});
+        let written = fixture.store.update(&scale, body(3), &write).unwrap();
+        assert_eq!(written.object["kind"], "Scale");
+        assert_eq!(fixture.get("widgets/w").unwrap()["spec"]["replicas"], 3);
+        assert!(
+            fixture.store.update(&scale, body(10), &write).unwrap_err().message.contains("less than or equal to 9")
+        );
+    }
+}

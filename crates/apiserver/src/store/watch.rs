@@ -132,3 +132,83 @@ fn event(cursor: &Cursor, change: &Change) -> Option<WatchEvent> {
     };
     Some(WatchEvent { kind, object, revision: change.revision })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Fixture, config_map};
+    use super::*;
+    use WatchKind::{Added, Deleted, Modified};
+    use serde_json::json;
+
+    fn seen(fixture: &Fixture, cursor: &mut Cursor) -> Vec<WatchKind> {
+        fixture.store.poll(cursor).unwrap().iter().map(|event| event.kind).collect()
+    }
+
+    fn labelled(selector: &str) -> ListOptions {
+        ListOptions { label_selector: Some(selector.into()), ..ListOptions::default() }
+    }
+
+    #[test]
+    fn a_watch_sees_each_change_once_and_no_change_for_a_write_that_changes_nothing() {
+        let mut fixture = Fixture::new();
+        let resource = fixture.target("configmaps").resource;
+        let mut cursor = fixture.store.watch(&resource, None, &ListOptions::default(), WatchFrom::Now).unwrap();
+        fixture.given("configmaps", config_map("a", json!({"k": "1"})));
+        fixture.merge("configmaps/a", json!({"data": {"k": "2"}})).unwrap();
+        fixture.merge("configmaps/a", json!({"data": {"k": "2"}})).unwrap();
+        fixture.given("secrets", json!({"metadata": {"name": "other"}}));
+        assert_eq!(seen(&fixture, &mut cursor), [Added, Modified]);
+        fixture.delete("configmaps/a", &Default::default()).unwrap();
+        let events = fixture.store.poll(&mut cursor).unwrap();
+        assert_eq!(events[0].kind, Deleted);
+        assert_eq!(events[0].object["metadata"]["resourceVersion"], events[0].revision.to_string());
+        assert_eq!(seen(&fixture, &mut cursor), []);
+    }
+
+    #[test]
+    fn objects_that_enter_or_leave_a_selection_are_added_or_deleted() {
+        let mut fixture = Fixture::new();
+        let resource = fixture.target("configmaps").resource;
+        let mut cursor = fixture.store.watch(&resource, Some("default"), &labelled("in=yes"), WatchFrom::Now).unwrap();
+        fixture.given("configmaps", config_map("a", json!({})));
+        fixture.merge("configmaps/a", json!({"metadata": {"labels": {"in": "yes"}}})).unwrap();
+        fixture.merge("configmaps/a", json!({"data": {"k": "1"}})).unwrap();
+        fixture.merge("configmaps/a", json!({"metadata": {"labels": {"in": "no"}}})).unwrap();
+        assert_eq!(seen(&fixture, &mut cursor), [Added, Modified, Deleted]);
+    }
+
+    #[test]
+    fn a_watch_of_the_state_begins_with_what_there_is() {
+        let mut fixture = Fixture::new();
+        fixture.given("configmaps", config_map("a", json!({})));
+        let resource = fixture.target("configmaps").resource;
+        let mut cursor = fixture.store.watch(&resource, None, &ListOptions::default(), WatchFrom::State).unwrap();
+        fixture.given("configmaps", config_map("b", json!({})));
+        assert_eq!(seen(&fixture, &mut cursor), [Added, Added]);
+    }
+
+    #[test]
+    fn a_forgotten_past_is_410_to_new_and_to_slow_watches() {
+        let mut fixture = Fixture::new();
+        let resource = fixture.target("configmaps").resource;
+        let start = fixture.store.revision();
+        let all = ListOptions::default();
+        let mut slow = fixture.store.watch(&resource, None, &all, WatchFrom::Revision(start)).unwrap();
+        fixture.given("configmaps", config_map("a", json!({})));
+        fixture.store.compact(fixture.store.revision());
+        assert_eq!(fixture.store.poll(&mut slow).unwrap_err().reason, "Expired");
+        assert_eq!(fixture.store.watch(&resource, None, &all, WatchFrom::Revision(start)).unwrap_err().code, 410);
+    }
+
+    #[test]
+    fn the_two_views_of_an_event_are_one_object() {
+        let mut fixture = Fixture::new();
+        let event = json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}, "message": "m", "reason": "R"});
+        fixture.given("events", event);
+        let newer = fixture.store.resource("events.k8s.io", "v1", "events").unwrap();
+        let page = fixture.store.list(&newer, None, &ListOptions::default()).unwrap();
+        assert_eq!(page.items[0]["note"], "m");
+        assert_eq!(page.items[0]["regarding"]["name"], "p");
+        assert_eq!(page.items[0]["apiVersion"], "events.k8s.io/v1");
+    }
+}

@@ -9,6 +9,8 @@ mod fields;
 mod managers;
 mod merge;
 mod shape;
+#[cfg(test)]
+mod tests;
 
 use serde_json::{Map, Value, json};
 
