@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bellwether_apiserver::error::ApiError;
 use bellwether_apiserver::http::{Audit, Running, ServeError, Server, ServerConfig};
 use bellwether_core::rbac;
 use bellwether_runtime::client;
@@ -24,7 +25,7 @@ use crate::install::{self, OPERATOR_NAMESPACE};
 use crate::kubelet::context::{Context, Credentials};
 use crate::kubelet::{self, Claims, Kubelet, Stop, nodes};
 use crate::mirror::Mirror;
-use crate::network::Network;
+use crate::network::{Network, ServiceAddresses};
 use crate::pod_logs;
 use crate::proc::{self, Scope};
 use crate::range::{Claim, Range, RangeError, listener_of};
@@ -101,6 +102,9 @@ pub enum HomeError {
     /// The API did not start.
     #[error("the API did not start: {0}")]
     Api(#[source] ServeError),
+    /// The API's state could not be written.
+    #[error("the API's state: {0}")]
+    Store(#[source] ApiError),
     /// Credentials could not be made.
     #[error("credentials for {who}: {problem}")]
     Credentials {
@@ -173,13 +177,15 @@ impl Home {
         }
         clear(&directory.pods()).map_err(|source| HomeError::Io { what: "clearing the pods' directories", source })?;
         let api = Arc::new(serve(&directory, options.listen.unwrap_or_else(|| claim.range.api())).await?);
+        let addresses = ServiceAddresses::of(claim.range);
+        api.shared().write(|store| Ok(store.set_cluster_ips(Box::new(addresses)))).await.map_err(HomeError::Store)?;
         tell(Step::ApiAnswers(api.address()));
         let client = connect(&api, &directory).await?;
         install::install(&client).await?;
         nodes::ensure(&client, claim.range).await?;
         api.set_pod_logs(Arc::new(pod_logs::Files(directory.logs())));
         let context = context(&api, &directory, user, claim.range).await?;
-        let network = Network::start(context.client.clone(), claim.range.services()).await;
+        let network = Network::start(context.client.clone()).await;
         let disruption = Disruption::start(context.client.clone()).await;
         let kubelet = Kubelet::start(context).await;
         tell(Step::NodesReady);

@@ -4,7 +4,6 @@
 //! addresses are. It is kept in the data directory, because Services keep their addresses for life. Never: two homes on one
 //! range, or an address that a stranger listens on.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
@@ -167,15 +166,15 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// An address that isn't in `used`; nothing when all are.
-    pub fn next(&mut self, used: &BTreeSet<Ipv4Addr>) -> Option<Ipv4Addr> {
+    /// An address that isn't taken; nothing when all are.
+    pub fn next_free(&mut self, is_taken: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
         let (first, last) = self.subnets;
         let all = move |range: Range| {
             (first..=last)
                 .flat_map(move |third| (1..=254).map(move |fourth| Ipv4Addr::new(127, range.0, third, fourth)))
         };
         let after = all(self.range).filter(|address| self.last.is_none_or(|last| *address > last));
-        let found = after.chain(all(self.range)).find(|address| !used.contains(address))?;
+        let found = after.chain(all(self.range)).find(|address| !is_taken(*address))?;
         self.last = Some(found);
         Some(found)
     }
@@ -197,6 +196,8 @@ impl FromStr for Range {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -234,10 +235,10 @@ mod tests {
     fn addresses_go_round_before_one_comes_back() {
         let mut pool = Range(99).pods();
         let mut used = BTreeSet::new();
-        let first = pool.next(&used).unwrap();
+        let first = pool.next_free(|address| used.contains(&address)).unwrap();
         assert_eq!(first, Ipv4Addr::new(127, 99, 16, 1));
-        assert_eq!(pool.next(&used).unwrap(), Ipv4Addr::new(127, 99, 16, 2));
+        assert_eq!(pool.next_free(|address| used.contains(&address)).unwrap(), Ipv4Addr::new(127, 99, 16, 2));
         used.insert(Ipv4Addr::new(127, 99, 16, 3));
-        assert_eq!(pool.next(&used).unwrap(), Ipv4Addr::new(127, 99, 16, 4));
+        assert_eq!(pool.next_free(|address| used.contains(&address)).unwrap(), Ipv4Addr::new(127, 99, 16, 4));
     }
 }

@@ -91,7 +91,7 @@ impl Context {
         let mut used: std::collections::BTreeSet<_> = given.values().copied().collect();
         let mut candidate = before.filter(|address| self.range.holds(*address) && !used.contains(address));
         loop {
-            let address = candidate.take().or_else(|| pool.next(&used))?;
+            let address = candidate.take().or_else(|| pool.next_free(|address| used.contains(&address)))?;
             if [POSTGRES_PORT, AGENT_PORT].iter().all(|port| TcpListener::bind((address, *port)).is_ok()) {
                 given.insert(uid.to_owned(), address);
                 return Some(address);

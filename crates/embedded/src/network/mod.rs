@@ -1,6 +1,6 @@
-//! Plays kube-proxy and the allocation of Services' addresses.
+//! Plays kube-proxy, and says which addresses Services get.
 //!
-//! A Service without an address gets one from the home's range; each of its ports is then a [`proxy`] to its ready endpoints.
+//! Services have addresses of the home's range; each of their ports is a [`proxy`] to the ready endpoints.
 //! Never: a connection that goes on to an endpoint that has left the Service (an old primary must not be written to).
 
 mod proxy;
@@ -9,18 +9,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use bellwether_apiserver::store::ClusterIps;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use serde_json::json;
 use tokio::sync::watch;
 
 use crate::mirror::Mirror;
-use crate::range::Pool;
+use crate::range::{Pool, Range};
 
 /// The label by which a slice names its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// The addresses that the API gives to Services: on loopback, where the proxies listen.
+#[derive(Debug)]
+pub struct ServiceAddresses(Pool);
+
+impl ServiceAddresses {
+    /// From a home's range.
+    pub fn of(range: Range) -> Self {
+        Self(range.services())
+    }
+}
+
+impl ClusterIps for ServiceAddresses {
+    fn allocate(&mut self, taken: &dyn Fn(&str) -> bool) -> Option<String> {
+        self.0.next_free(|address| taken(&address.to_string())).map(|address| address.to_string())
+    }
+}
 
 /// What a proxy is called: the address it listens on.
 type Proxies = BTreeMap<SocketAddr, watch::Sender<BTreeSet<SocketAddr>>>;
@@ -31,21 +47,17 @@ pub struct Network {
 }
 
 struct Loop {
-    client: Client,
     services: Mirror<Service>,
     slices: Mirror<EndpointSlice>,
-    pool: Pool,
-    given: BTreeMap<String, Ipv4Addr>,
     proxies: Proxies,
 }
 
 impl Network {
     /// Starts it.
-    pub async fn start(client: Client, pool: Pool) -> Self {
+    pub async fn start(client: Client) -> Self {
         let services = Mirror::start(Api::<Service>::all(client.clone())).await;
-        let slices = Mirror::start(Api::<EndpointSlice>::all(client.clone())).await;
-        let (given, proxies) = (BTreeMap::new(), Proxies::new());
-        let state = Loop { client, services, slices, pool, given, proxies };
+        let slices = Mirror::start(Api::<EndpointSlice>::all(client)).await;
+        let state = Loop { services, slices, proxies: Proxies::new() };
         Self { task: tokio::spawn(state.run()) }
     }
 }
@@ -60,7 +72,7 @@ impl Loop {
     async fn run(mut self) {
         let (mut services, mut slices) = (self.services.ticks(), self.slices.ticks());
         loop {
-            self.pass().await;
+            self.pass();
             tokio::select! {
                 _ = services.changed() => {}
                 _ = slices.changed() => {}
@@ -68,11 +80,8 @@ impl Loop {
         }
     }
 
-    async fn pass(&mut self) {
+    fn pass(&mut self) {
         let (services, slices) = (self.services.all(), self.slices.all());
-        for service in &services {
-            self.give_address(service, &services).await;
-        }
         let wanted: BTreeMap<_, _> = services.iter().flat_map(|service| routes(service, &slices)).collect();
         self.proxies.retain(|address, _| wanted.contains_key(address));
         for (address, endpoints) in wanted {
@@ -84,24 +93,6 @@ impl Loop {
                     self.proxies.insert(address, proxy::start(address, endpoints));
                 }
             }
-        }
-    }
-
-    async fn give_address(&mut self, service: &Service, services: &[Arc<Service>]) {
-        let (Some(uid), Some(spec)) = (service.uid(), service.spec.as_ref()) else { return };
-        let wants = spec.type_.as_deref().is_none_or(|kind| kind != "ExternalName");
-        if !wants || spec.cluster_ip.as_deref().is_some_and(|ip| !ip.is_empty()) || self.given.contains_key(&uid) {
-            return;
-        }
-        let existing = services.iter().filter_map(|service| cluster_ip(service));
-        let used = existing.chain(self.given.values().copied()).collect();
-        let Some(address) = self.pool.next(&used) else { return };
-        let spec = json!({"clusterIP": address, "clusterIPs": [address], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"});
-        let patch = Patch::Merge(json!({"metadata": {"uid": uid}, "spec": spec}));
-        let api: Api<Service> = Api::namespaced(self.client.clone(), &service.namespace().unwrap_or_default());
-        match api.patch(&service.name_any(), &PatchParams::default(), &patch).await {
-            Ok(_) => drop(self.given.insert(uid, address)),
-            Err(error) => tracing::warn!(service = service.name_any(), %error, "no address given"),
         }
     }
 }
@@ -138,6 +129,8 @@ fn endpoints(slice: &EndpointSlice, port: &ServicePort) -> Vec<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn service(ip: &str) -> Service {
