@@ -188,7 +188,7 @@ pub(super) fn check_name(target: &Target, object: &mut Value) -> Result<(), ApiE
     Ok(())
 }
 
-fn validate_created(resource: &Resource, object: &Value) -> Vec<FieldError> {
+fn validate_created(resource: &Arc<Resource>, object: &Value) -> Vec<FieldError> {
     if resource.custom { schema::validate(resource, object, None) } else { builtin::validate_create(resource, object) }
 }
 

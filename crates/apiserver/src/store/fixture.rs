@@ -1,5 +1,7 @@
 //! What the tests of the store share: a store with predictable identifiers, and short words for requests.
 
+#![expect(clippy::needless_pass_by_value, reason = "literals read best by value")]
+
 use std::path::Path;
 use std::sync::Arc;
 

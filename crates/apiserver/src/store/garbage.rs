@@ -35,19 +35,18 @@ impl Store {
         let before = self.revision;
         let write =
             Write { now, manager: MANAGER.into(), dry_run: false, force: false, validation: FieldValidation::Ignore };
-        let steps: [fn(&mut Store, &Write) -> Result<(), ApiError>; 5] = [
-            Store::collect_dependents,
-            Store::finish_owners,
-            Store::finish_namespaces,
-            Store::finish_crds,
-            Store::release_claims,
-        ];
-        for step in steps {
-            if let Err(error) = step(self, &write) {
-                tracing::warn!(%error, "garbage collection could not store a change");
-            }
+        if let Err(error) = self.collect(&write) {
+            tracing::warn!(%error, "garbage collection could not store a change");
         }
         self.revision != before
+    }
+
+    fn collect(&mut self, write: &Write) -> Result<(), ApiError> {
+        self.collect_dependents(write)?;
+        self.finish_owners()?;
+        self.finish_namespaces(write)?;
+        self.finish_crds(write)?;
+        self.release_claims()
     }
 
     fn everything(&self) -> Vec<Place> {
@@ -97,15 +96,15 @@ impl Store {
     }
 
     /// Orphans the dependents of those deleted with that policy, and lets those go whose blocking dependents are gone.
-    fn finish_owners(&mut self, write: &Write) -> Result<(), ApiError> {
+    fn finish_owners(&mut self) -> Result<(), ApiError> {
         for place in self.everything().iter().filter(|place| object::deleting(&place.object)) {
             let finalizers = object::finalizers(&place.object);
             let uid = object::uid(&place.object);
             if finalizers.contains(&ORPHAN) {
                 self.orphan_dependents(uid)?;
-                self.drop_finalizer(place, ORPHAN, write)?;
+                self.drop_finalizer(place, ORPHAN)?;
             } else if finalizers.contains(&FOREGROUND) && !self.is_blocked(uid) {
-                self.drop_finalizer(place, FOREGROUND, write)?;
+                self.drop_finalizer(place, FOREGROUND)?;
             }
         }
         Ok(())
@@ -136,7 +135,7 @@ impl Store {
         Ok(())
     }
 
-    fn drop_finalizer(&mut self, place: &Place, finalizer: &str, _write: &Write) -> Result<(), ApiError> {
+    fn drop_finalizer(&mut self, place: &Place, finalizer: &str) -> Result<(), ApiError> {
         // An earlier step of this round may have changed it.
         let Some(object) = self.stored(&place.bucket, &place.key).cloned() else { return Ok(()) };
         let kept: Vec<String> =
@@ -190,14 +189,14 @@ impl Store {
             if self.buckets.get(bucket).is_none_or(|objects| objects.is_empty())
                 && object::finalizers(&crd.object).contains(&builtin::CLEANUP)
             {
-                self.drop_finalizer(&crd, builtin::CLEANUP, write)?;
+                self.drop_finalizer(&crd, builtin::CLEANUP)?;
             }
         }
         Ok(())
     }
 
     /// Lets deleted claims go that no pod uses.
-    fn release_claims(&mut self, write: &Write) -> Result<(), ApiError> {
+    fn release_claims(&mut self) -> Result<(), ApiError> {
         let claims: Vec<Place> = self
             .everything()
             .into_iter()
@@ -206,7 +205,7 @@ impl Store {
             .collect();
         for claim in claims {
             if !self.is_mounted(&claim.key) {
-                self.drop_finalizer(&claim, builtin::PROTECTION, write)?;
+                self.drop_finalizer(&claim, builtin::PROTECTION)?;
             }
         }
         Ok(())

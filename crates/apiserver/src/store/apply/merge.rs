@@ -232,7 +232,7 @@ pub(super) fn remove(shape: Shape<'_>, value: &Value, gone: &FieldSet) -> Option
                 }
                 match gone.below(&element) {
                     Some(below) => {
-                        kept.extend(remove(shape.field(key), value, below).map(|value| (key.clone(), value)))
+                        kept.extend(remove(shape.field(key), value, below).map(|value| (key.clone(), value)));
                     }
                     None => drop(kept.insert(key.clone(), value.clone())),
                 }

@@ -17,12 +17,9 @@ pub(super) fn default_spec(spec: &mut Value) {
     set_default(spec, "securityContext", json!({}));
     set_default(spec, "schedulerName", "default-scheduler");
     // The old name of the field follows the new one.
-    match spec.get("serviceAccountName").or_else(|| spec.get("serviceAccount")).cloned() {
-        Some(name) => {
-            spec["serviceAccountName"] = name.clone();
-            spec["serviceAccount"] = name;
-        }
-        None => {}
+    if let Some(name) = spec.get("serviceAccountName").or_else(|| spec.get("serviceAccount")).cloned() {
+        spec["serviceAccountName"] = name.clone();
+        spec["serviceAccount"] = name;
     }
     for list in ["initContainers", "containers"] {
         each(spec, list).for_each(default_container);

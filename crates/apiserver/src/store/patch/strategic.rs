@@ -177,6 +177,7 @@ fn without_directives(value: &Value) -> Value {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "literals read best by value")]
 mod tests {
     use super::*;
     use serde_json::json;

@@ -1,8 +1,8 @@
 //! The CEL rules of a custom kind, transition rules included.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use kube_cel::{CompiledSchema, ErrorKind, RootContext, Validator, compile_schema};
 use serde_json::Value;
@@ -11,16 +11,25 @@ use super::optional;
 use crate::error::{FieldError, Problem};
 use crate::registry::Resource;
 
-/// How many compiled schemas a thread keeps. A home has a handful of CRDs; a test that makes hundreds starts over.
+/// How many compiled schemas a thread keeps. A home has a handful of CRDs.
 const KEPT: usize = 32;
+
+struct Compiled {
+    rules: CompiledSchema,
+    any: bool,
+}
 
 thread_local! {
     static VALIDATOR: Validator = Validator::new();
-    static COMPILED: RefCell<HashMap<String, Rc<CompiledSchema>>> = RefCell::default();
+    static COMPILED: RefCell<Vec<(Arc<Resource>, Rc<Compiled>)>> = RefCell::default();
 }
 
-/// Whether a schema has any rule.
-pub(super) fn has_rules(schema: &Value) -> bool {
+/// Whether a kind has any rule.
+pub(super) fn rules_exist(resource: &Arc<Resource>) -> bool {
+    compiled(resource).any
+}
+
+fn has_rules(schema: &Value) -> bool {
     match schema {
         Value::Object(map) => {
             map.get("x-kubernetes-validations").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty())
@@ -35,15 +44,15 @@ pub(super) fn has_rules(schema: &Value) -> bool {
 
 /// The rules that do not hold. With the old object transition rules run too, and a rule about a part that has not changed is not
 /// asked again.
-pub(super) fn errors(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let compiled = compiled(&resource.schema);
+pub(super) fn errors(resource: &Arc<Resource>, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let compiled = compiled(resource);
     let context = RootContext {
         api_version: resource.api_version(),
         api_group: resource.group.clone(),
         kind: resource.kind.clone(),
     };
-    let result =
-        VALIDATOR.with(|validator| validator.validate_compiled_with_context(&compiled, object, old, Some(&context)));
+    let result = VALIDATOR
+        .with(|validator| validator.validate_compiled_with_context(&compiled.rules, object, old, Some(&context)));
     let mut errors = optional_errors(resource, object, old);
     let Err(failed) = result else { return errors };
     let others = failed
@@ -118,17 +127,20 @@ fn schema_at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
     Some(schema)
 }
 
-fn compiled(schema: &Value) -> Rc<CompiledSchema> {
-    let key = schema.to_string();
+/// The compiled rules of a resource. Kept together with the resource itself: as long as it is kept, no other can have its address.
+fn compiled(resource: &Arc<Resource>) -> Rc<Compiled> {
     COMPILED.with_borrow_mut(|cache| {
-        if let Some(compiled) = cache.get(&key) {
+        if let Some((_, compiled)) = cache.iter().find(|(one, _)| Arc::ptr_eq(one, resource)) {
             return compiled.clone();
         }
         if cache.len() >= KEPT {
-            cache.clear();
+            cache.remove(0);
         }
-        let compiled = Rc::new(compile_schema(&optional::without(schema)));
-        cache.insert(key, compiled.clone());
+        let compiled = Rc::new(Compiled {
+            rules: compile_schema(&optional::without(&resource.schema)),
+            any: has_rules(&resource.schema),
+        });
+        cache.push((resource.clone(), compiled.clone()));
         compiled
     })
 }
@@ -157,18 +169,19 @@ fn part<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "literals read best by value")]
 mod tests {
     use super::*;
     use serde_json::json;
 
-    fn resource(spec: Value) -> Resource {
+    fn resource(spec: Value) -> Arc<Resource> {
         let crd = json!({"spec": {"group": "t.dev", "scope": "Namespaced", "names": {"plural": "ts", "kind": "T"}, "versions": [
             {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}},
         ]}});
-        crate::registry::resources_of(&crd).remove(0)
+        Arc::new(crate::registry::resources_of(&crd).remove(0))
     }
 
-    fn said(resource: &Resource, spec: Value, old: Option<Value>) -> Vec<String> {
+    fn said(resource: &Arc<Resource>, spec: Value, old: Option<Value>) -> Vec<String> {
         let old = old.map(|spec| json!({"spec": spec}));
         errors(resource, &json!({"spec": spec}), old.as_ref())
             .iter()

@@ -13,7 +13,7 @@ mod rules;
 mod typed;
 mod validate;
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
@@ -126,9 +126,9 @@ pub(super) fn complete(resource: &Resource, mut object: Value) -> Value {
 
 /// What is wrong with an object of a custom kind. With the old object, what has not changed is not judged again: a rule that became
 /// stricter must not lock its objects.
-pub(super) fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+pub(super) fn validate(resource: &Arc<Resource>, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = validate::errors(&resource.schema, object, old);
-    if !cel::has_rules(&resource.schema) {
+    if !cel::rules_exist(resource) {
         return errors;
     }
     if errors.iter().any(validate::blocks_rules) {

@@ -41,13 +41,17 @@ pub(super) fn without(schema: &Value) -> Value {
 /// Runs these rules, all over an object.
 pub(super) fn broken(schema: &Value, object: &Value, old: Option<&Value>) -> Vec<Broken> {
     let mut found = Vec::new();
-    visit(schema, object, old, String::new(), &mut found);
+    visit(schema, object, old, "", &mut found);
     found
 }
 
-fn visit(schema: &Value, value: &Value, old: Option<&Value>, path: String, found: &mut Vec<Broken>) {
+fn visit(schema: &Value, value: &Value, old: Option<&Value>, path: &str, found: &mut Vec<Broken>) {
     for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten().filter(|rule| is_optional(rule)) {
-        found.extend(run(rule, value, old).map(|message| Broken { path: path.clone(), rule: rule.clone(), message }));
+        found.extend(run(rule, value, old).map(|message| Broken {
+            path: path.to_owned(),
+            rule: rule.clone(),
+            message,
+        }));
     }
     match value {
         Value::Object(map) => {
@@ -58,14 +62,14 @@ fn visit(schema: &Value, value: &Value, old: Option<&Value>, path: String, found
                     .or_else(|| schema.get("additionalProperties"));
                 if let Some(field) = field.filter(|field| field.is_object()) {
                     let at = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                    visit(field, value, old.and_then(|old| old.get(key)), at, found);
+                    visit(field, value, old.and_then(|old| old.get(key)), &at, found);
                 }
             }
         }
         Value::Array(items) => {
             if let Some(schema) = schema.get("items") {
                 for (index, item) in items.iter().enumerate() {
-                    visit(schema, item, old.and_then(|old| old.get(index)), format!("{path}[{index}]"), found);
+                    visit(schema, item, old.and_then(|old| old.get(index)), &format!("{path}[{index}]"), found);
                 }
             }
         }

@@ -69,6 +69,7 @@ fn inside(schema: &Value, value: &mut Value, path: &str, unknown: &mut Vec<Strin
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "literals read best by value")]
 mod tests {
     use super::*;
     use serde_json::json;

@@ -49,7 +49,7 @@ impl Decoder<'_> {
             }
             (Some("string"), Value::String(text)) => {
                 let text = std::mem::take(text);
-                *value = self.text(schema, text, path)?.into();
+                *value = self.text(schema, text)?.into();
                 Ok(())
             }
             (Some("boolean"), Value::Bool(_)) | (Some("number"), Value::Number(_)) => Ok(()),
@@ -115,11 +115,11 @@ impl Decoder<'_> {
         }
     }
 
-    fn text(&self, schema: &Value, text: String, path: &str) -> Result<String, ApiError> {
+    fn text(&self, schema: &Value, text: String) -> Result<String, ApiError> {
         let pattern = match schema["format"].as_str() {
             Some("date-time") => "%Y-%m-%dT%H:%M:%SZ",
             Some("micro-date-time") => "%Y-%m-%dT%H:%M:%S%.6fZ",
-            Some("byte") => return self.bytes(text, path),
+            Some("byte") => return self.bytes(&text),
             _ => return Ok(text),
         };
         let time: Timestamp = text.parse().map_err(|_| {
@@ -132,7 +132,7 @@ impl Decoder<'_> {
         Ok(time.strftime(pattern).to_string())
     }
 
-    fn bytes(&self, text: String, _path: &str) -> Result<String, ApiError> {
+    fn bytes(&self, text: &str) -> Result<String, ApiError> {
         use base64::Engine as _;
         use base64::engine::general_purpose::STANDARD;
         let packed: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();

@@ -343,6 +343,7 @@ fn combined(schema: &Value, new: &Value, path: &str, errors: &mut Vec<FieldError
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "literals read best by value")]
 mod tests {
     use super::*;
     use serde_json::json;
