@@ -252,6 +252,9 @@ pub fn say(step: Step) {
         Step::ApiAnswers(address) => format!("the API answers on https://{address}"),
         Step::NodesReady => "three nodes are ready for pods".to_owned(),
         Step::OperatorRuns => "the operator runs".to_owned(),
+        Step::OperatorLeftOut(kubeconfig) => {
+            format!("no operator runs; start one: KUBECONFIG={} bellwether operator", kubeconfig.display())
+        }
         Step::OperatorStopped => "stopping: the operator has stopped".to_owned(),
         Step::StoppingPods => "stopping: PostgreSQL, standbys first".to_owned(),
         Step::PodsStopped => "stopping: every PostgreSQL has shut down".to_owned(),

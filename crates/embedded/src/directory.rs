@@ -125,6 +125,10 @@ impl DataDirectory {
     pub fn kubeconfig(&self) -> PathBuf {
         self.root.join("kubeconfig")
     }
+    /// The operator's kubeconfig, where the operator runs outside.
+    pub fn operator_kubeconfig(&self) -> PathBuf {
+        self.root.join("operator.kubeconfig")
+    }
     /// Which loopback range the directory's objects have their addresses from.
     pub fn range(&self) -> PathBuf {
         self.root.join("range")

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -69,6 +69,8 @@ pub enum Step {
     NodesReady,
     /// The operator runs.
     OperatorRuns,
+    /// The operator is left to somebody else, who finds its credentials here.
+    OperatorLeftOut(PathBuf),
     /// The operator has stopped.
     OperatorStopped,
     /// Pods are being stopped.
@@ -190,8 +192,14 @@ impl Home {
         let kubelet = Kubelet::start(context).await;
         tell(Step::NodesReady);
         let operator = match options.operator {
-            OperatorChoice::Run => Some(start_operator(&api).await?),
-            OperatorChoice::LeaveOut => None,
+            OperatorChoice::Run => Some(start_operator(&operator_kubeconfig(&api)?).await?),
+            OperatorChoice::LeaveOut => {
+                let path = directory.operator_kubeconfig();
+                write_private(&path, operator_kubeconfig(&api)?.as_bytes())
+                    .map_err(|source| HomeError::Io { what: "writing the operator's kubeconfig", source })?;
+                tell(Step::OperatorLeftOut(path));
+                None
+            }
         };
         if operator.is_some() {
             tell(Step::OperatorRuns);
@@ -316,12 +324,16 @@ async fn context(
     }))
 }
 
-/// The operator, under its own service account: what it may not do on a real cluster it may not do here.
-async fn start_operator(api: &Running) -> Result<Operator, HomeError> {
-    const WHO: &str = "the operator";
+const OPERATOR: &str = "the operator";
+
+/// The operator's own service account: what it may not do on a real cluster it may not do here.
+fn operator_kubeconfig(api: &Running) -> Result<String, HomeError> {
     let kubeconfig = api.kubeconfig_for_service_account(OPERATOR_NAMESPACE, rbac::OPERATOR);
-    let kubeconfig = kubeconfig.map_err(|error| HomeError::Credentials { who: WHO, problem: error.to_string() })?;
-    let client = client_from(WHO, &kubeconfig).await?;
+    kubeconfig.map_err(|error| HomeError::Credentials { who: OPERATOR, problem: error.to_string() })
+}
+
+async fn start_operator(kubeconfig: &str) -> Result<Operator, HomeError> {
+    let client = client_from(OPERATOR, kubeconfig).await?;
     let cancel = CancellationToken::new();
     let running = bellwether_operator::run(client, bellwether_operator::Settings::default(), cancel.clone());
     let task = tokio::spawn(async move {
