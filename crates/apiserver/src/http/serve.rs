@@ -114,7 +114,7 @@ async fn handle(
         return app.describe(&route, accepted.unwrap_or_default(), &parts.headers);
     };
     let verb = path.verb(&parts.method, query.flag("watch")).ok_or_else(refusal::method_not_allowed)?;
-    let ask = ask(&path, verb);
+    let ask = ask(&path, verb, &query);
     app.authorize(&user, &ask).inspect_err(|error| app.note_refusal(&user, &ask, &agent, error, now))?;
     let accepted = accepted.ok_or_else(refusal::not_acceptable)?;
     let body = body::read(incoming).await?;
@@ -125,7 +125,9 @@ async fn handle(
 }
 
 /// The RBAC question of a path and verb. A namespace's own name is also its namespace, so that a Role inside it can speak of it.
-fn ask(path: &Path, verb: &str) -> Ask {
+/// A list or watch whose field selector names one object asks for that object: so a Role with `resourceNames` can allow it.
+fn ask(path: &Path, verb: &str, query: &Query) -> Ask {
+    let selected = query.get("fieldSelector").and_then(selected_name).filter(|_| path.name.is_none());
     let is_namespace = path.group.is_empty() && path.plural == "namespaces";
     Ask::Resource {
         verb: verb.into(),
@@ -133,8 +135,14 @@ fn ask(path: &Path, verb: &str) -> Ask {
         resource: path.plural.clone(),
         subresource: path.subresource.clone(),
         namespace: path.namespace.clone().or_else(|| path.name.clone().filter(|_| is_namespace)),
-        name: path.name.clone(),
+        name: path.name.clone().or(selected),
     }
+}
+
+/// The name that a field selector requires.
+fn selected_name(selector: &str) -> Option<String> {
+    let name = selector.split(',').find_map(|term| term.trim().strip_prefix("metadata.name="))?;
+    Some(name.strip_prefix('=').unwrap_or(name).to_owned()).filter(|name| !name.is_empty())
 }
 
 async fn dispatch(app: &Arc<App>, call: &Call, verb: &'static str) -> Result<Outcome, ApiError> {
@@ -344,4 +352,19 @@ fn version() -> Value {
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc",
         "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_selector_by_name_asks_for_that_object_alone() {
+        for selector in ["metadata.name=demo", "metadata.name==demo", "a=b,metadata.name=demo"] {
+            assert_eq!(selected_name(selector).as_deref(), Some("demo"), "{selector}");
+        }
+        for selector in ["", "metadata.name!=demo", "metadata.name=", "metadata.namespace=demo"] {
+            assert_eq!(selected_name(selector), None, "{selector}");
+        }
+    }
 }
