@@ -11,7 +11,6 @@ use bellwether_api::versions::SUPPORTED;
 use bellwether_embedded::connection::Connection;
 use bellwether_embedded::home::{Home, HomeError, OperatorChoice, Options, Site, Step};
 use bellwether_embedded::manifest::{self, Manifest, ManifestError};
-use bellwether_embedded::mirror::Mirror;
 use bellwether_embedded::view::ClusterView;
 use bellwether_postgres::installation;
 use bellwether_runtime::telemetry::{self, Format, Sink, TelemetryError};
@@ -20,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::{Place, Up};
 use crate::exit::Exit;
-use crate::output::live::{self, Until};
+use crate::output::live::{self, Scene, Until};
 use crate::output::{self, Tone, paint};
 
 const DEFAULT_NAME: &str = "demo";
@@ -166,10 +165,10 @@ async fn apply(home: &Home, options: &Up, given: Vec<Manifest>) -> Result<usize,
 
 /// Shows what happens until somebody asks us to stop.
 async fn stay(home: &Home, options: &Up, clusters: usize, began: Instant) -> Exit {
-    let mirror = Mirror::start(Api::<PostgresCluster>::all(home.client.clone())).await;
+    let scene = Scene::of(&home.client).await;
     if clusters > 0 {
         let deadline = options.wait_ready.map(Duration::from_secs);
-        let all_ready = within(deadline, live::show(&mirror, began, Until::AllReady));
+        let all_ready = within(deadline, live::show(&scene, began, Until::AllReady));
         let views = tokio::select! {
             views = all_ready => views,
             () = output::signal() => return Exit::Ok,
@@ -184,7 +183,7 @@ async fn stay(home: &Home, options: &Up, clusters: usize, began: Instant) -> Exi
     }
     output::line(&next_steps(home));
     tokio::select! {
-        _ = live::show(&mirror, began, Until::Forever) => {}
+        _ = live::show(&scene, began, Until::Forever) => {}
         () = output::signal() => {}
     }
     Exit::Ok

@@ -1,6 +1,9 @@
 //! What a person sees of a cluster: one row an instance, what it does and what it waits on.
 
+use std::sync::Arc;
+
 use bellwether_api::v1::{InstanceRole, InstanceState, Phase, PostgresCluster};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
@@ -66,6 +69,25 @@ impl ClusterView {
         }
     }
 
+    /// The same, doubted: status is the operator's last word, and after a restart of the home it may be of the run before. Only
+    /// while every instance's pod is ready too is the cluster.
+    pub fn confirmed_by(mut self, pods: &[Arc<Pod>]) -> Self {
+        let is_ready = |name: &str| {
+            let pod =
+                pods.iter().find(|pod| pod.name_any() == name && pod.namespace().as_deref() == Some(&self.namespace));
+            let conditions =
+                pod.iter().flat_map(|pod| pod.status.iter()).flat_map(|status| status.conditions.iter().flatten());
+            conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        };
+        let missing: Vec<_> =
+            self.instances.iter().filter(|instance| !is_ready(&instance.name)).map(|i| i.name.clone()).collect();
+        if self.ready && !missing.is_empty() {
+            self.ready = false;
+            self.waiting_on = Some(format!("{} to start", missing.join(", ")));
+        }
+        self
+    }
+
     /// The instance that leads.
     pub fn primary(&self) -> Option<&InstanceView> {
         self.instances.iter().find(|instance| instance.role == Some(InstanceRole::Primary))
@@ -97,6 +119,23 @@ mod tests {
                        "conditions": [condition]},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_status_of_the_run_before_is_doubted_until_the_pods_are_ready() {
+        let mut old = cluster(2, 1, "True");
+        old.metadata.namespace = Some("default".into());
+        old.spec.replicas = 1;
+        let instance = json!({"name": "demo-1", "state": "Leading", "ready": true});
+        old.status.as_mut().unwrap().instances = vec![serde_json::from_value(instance).unwrap()];
+        let pod = |ready: &str| {
+            let status = json!({"conditions": [{"type": "Ready", "status": ready}]});
+            let pod = json!({"metadata": {"name": "demo-1", "namespace": "default"}, "status": status});
+            [Arc::new(serde_json::from_value::<Pod>(pod).unwrap())]
+        };
+        assert!(ClusterView::of(&old).confirmed_by(&pod("True")).ready);
+        let doubted = ClusterView::of(&old).confirmed_by(&pod("False"));
+        assert_eq!((doubted.ready, doubted.waiting_on.as_deref()), (false, Some("demo-1 to start")));
     }
 
     #[test]

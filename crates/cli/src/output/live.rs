@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use bellwether_api::v1::PostgresCluster;
 use bellwether_embedded::mirror::Mirror;
 use bellwether_embedded::view::{ClusterView, InstanceView};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client};
 
 use super::{is_terminal, line, table};
 
@@ -26,20 +28,39 @@ pub enum Until {
     Forever,
 }
 
+/// What is shown: the clusters, and the pods that confirm what their status says.
+pub struct Scene {
+    clusters: Mirror<PostgresCluster>,
+    pods: Mirror<Pod>,
+}
+
+impl Scene {
+    /// Everything in this API.
+    pub async fn of(client: &Client) -> Self {
+        let clusters = Mirror::start(Api::all(client.clone())).await;
+        Self { clusters, pods: Mirror::start(Api::all(client.clone())).await }
+    }
+
+    fn views(&self) -> Vec<ClusterView> {
+        let pods = self.pods.all();
+        self.clusters.all().iter().map(|cluster| ClusterView::of(cluster).confirmed_by(&pods)).collect()
+    }
+}
+
 /// Shows all clusters until what is asked for; returns them as last seen.
-pub async fn show(clusters: &Mirror<PostgresCluster>, since: Instant, until: Until) -> Vec<ClusterView> {
-    let mut ticks = clusters.ticks();
-    let mut screen =
-        if is_terminal() && until == Until::AllReady { Screen::Live(0) } else { Screen::lines(until, clusters) };
+pub async fn show(scene: &Scene, since: Instant, until: Until) -> Vec<ClusterView> {
+    let (mut clusters, mut pods) = (scene.clusters.ticks(), scene.pods.ticks());
+    let is_live = is_terminal() && until == Until::AllReady;
+    let mut screen = if is_live { Screen::Live(0) } else { Screen::lines(until, &scene.views()) };
     loop {
-        let views: Vec<_> = clusters.all().iter().map(|cluster| ClusterView::of(cluster)).collect();
+        let views = scene.views();
         screen.show(&views, since.elapsed());
         if until == Until::AllReady && !views.is_empty() && views.iter().all(|view| view.ready) {
             return views;
         }
-        let is_live = matches!(screen, Screen::Live(_));
         tokio::select! {
-            _ = ticks.changed() => {}
+            _ = clusters.changed() => {}
+            _ = pods.changed() => {}
             () = tokio::time::sleep(REDRAW_EVERY), if is_live => {}
         }
     }
@@ -54,10 +75,10 @@ enum Screen {
 
 impl Screen {
     /// A view that goes on after the first one doesn't repeat what that has shown.
-    fn lines(until: Until, clusters: &Mirror<PostgresCluster>) -> Self {
+    fn lines(until: Until, views: &[ClusterView]) -> Self {
         let said = match until {
             Until::AllReady => BTreeMap::new(),
-            Until::Forever => clusters.all().iter().flat_map(|cluster| statements(&ClusterView::of(cluster))).collect(),
+            Until::Forever => views.iter().flat_map(statements).collect(),
         };
         Self::Lines(said)
     }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellwether_api::v1::PostgresCluster;
@@ -96,8 +97,10 @@ impl Home {
     /// The cluster's view once it is Ready with so many instances.
     pub async fn ready(&self, cluster: &str, instances: usize) -> ClusterView {
         let api: Api<PostgresCluster> = Api::default_namespaced(self.client().await);
+        let pods: Api<Pod> = Api::default_namespaced(self.client().await);
         let is_ready = || async {
-            let view = ClusterView::of(&api.get_opt(cluster).await.ok()??);
+            let pods: Vec<_> = pods.list(&Default::default()).await.ok()?.items.into_iter().map(Arc::new).collect();
+            let view = ClusterView::of(&api.get_opt(cluster).await.ok()??).confirmed_by(&pods);
             (view.ready && view.instances.len() == instances).then_some(view)
         };
         eventually(&format!("{cluster} is Ready with {instances} instances"), is_ready).await

@@ -121,7 +121,7 @@ impl Loop {
                 worker.pod = pod.clone();
                 worker.wanted.send_replace(Wanted::Pod(pod.clone()));
             } else if is_placed {
-                self.take_on(uid, pod.clone());
+                self.take_on(uid, pod.clone()).await;
             } else if pod.metadata.deletion_timestamp.is_some() {
                 worker::remove_object(&self.api(pod), pod).await;
             } else {
@@ -135,9 +135,11 @@ impl Loop {
         }
     }
 
-    fn take_on(&mut self, uid: String, pod: Arc<Pod>) {
+    async fn take_on(&mut self, uid: String, pod: Arc<Pod>) {
         let (wanted, receiver) = watch::channel(Wanted::Pod(pod.clone()));
-        let worker = Worker::new(self.context.clone(), pod.clone(), receiver);
+        let mut worker = Worker::new(self.context.clone(), pod.clone(), receiver);
+        // A pod of an earlier run says that it is ready; before anybody acts on that, it says the truth.
+        worker.publish().await;
         let key = uid.clone();
         self.tasks.spawn(async move {
             worker.run().await;

@@ -325,7 +325,7 @@ impl Worker {
     }
 
     /// Writes the status if it says something new.
-    async fn publish(&mut self) {
+    pub async fn publish(&mut self) {
         let status = status::of_running(&self.pod, &self.seen, &self.written, Timestamp::now());
         if status == self.written {
             self.unwritten = false;

@@ -38,7 +38,11 @@ async fn run(address: SocketAddr, mut endpoints: watch::Receiver<BTreeSet<Socket
         for endpoint in &current {
             live.entry(*endpoint).or_default();
         }
-        listener = if current.is_empty() { None } else { listener.or(listen(address).await) };
+        listener = match listener {
+            _ if current.is_empty() => None,
+            Some(open) => Some(open),
+            None => listen(address).await,
+        };
         tokio::select! {
             changed = endpoints.changed() => if changed.is_err() {
                 live.values().for_each(CancellationToken::cancel);
