@@ -14,7 +14,6 @@ mod access;
 mod audit;
 mod body;
 mod bootstrap;
-mod cluster_ips;
 mod deprecation;
 mod discovery;
 mod escalation;

@@ -21,7 +21,6 @@ use tokio_util::task::TaskTracker;
 
 use super::access::Access;
 use super::audit::Audit;
-use super::cluster_ips::InTurn;
 use super::kubeconfig::{self, Credential};
 use super::pki::{Pki, PkiError};
 use super::pods::PodLogs;
@@ -131,7 +130,6 @@ impl Server {
             Some(dir) => Store::open(&dir.join("store"), Box::new(RandomIds))?,
             None => Store::in_memory(Box::new(RandomIds)),
         };
-        store.set_cluster_ips(Box::new(InTurn::default()));
         bootstrap::create_missing(&mut store, now).map_err(ServeError::Bootstrap)?;
         let audit = Audit::open(dir)
             .map_err(|source| ServeError::Directory { path: config.dir.clone().unwrap_or_default(), source })?;

@@ -22,20 +22,37 @@ pub(super) struct Change {
 }
 
 /// The changes after `forgotten`, in order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct History {
     changes: VecDeque<Change>,
     forgotten: u64,
+    window: usize,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { changes: VecDeque::new(), forgotten: 0, window: WINDOW }
+    }
 }
 
 impl History {
     pub(super) fn push(&mut self, change: Change) {
-        if self.changes.len() == WINDOW
+        self.changes.push_back(change);
+        self.shrink();
+    }
+
+    /// Keeps this many changes from now on.
+    pub(super) fn keep(&mut self, window: usize) {
+        self.window = window;
+        self.shrink();
+    }
+
+    fn shrink(&mut self) {
+        while self.changes.len() > self.window
             && let Some(oldest) = self.changes.pop_front()
         {
             self.forgotten = oldest.revision;
         }
-        self.changes.push_back(change);
     }
 
     pub(super) fn forget(&mut self, up_to: u64) {

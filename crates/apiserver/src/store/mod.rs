@@ -120,6 +120,11 @@ impl Store {
         Ok(())
     }
 
+    /// Keeps this many changes for watches and later pages; who is further behind starts over.
+    pub fn set_history_window(&mut self, changes: usize) {
+        self.history.keep(changes);
+    }
+
     /// Lets Services get their addresses from `allocator`. Without one they come from 10.96.0.0/16, where nothing answers.
     pub fn set_cluster_ips(&mut self, allocator: Box<dyn ClusterIps>) {
         self.cluster_ips = allocator;

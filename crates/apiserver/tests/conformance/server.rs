@@ -11,6 +11,8 @@ use crate::runner::Need;
 
 const KUBECONFIG: &str = "BELLWETHER_CONFORMANCE_KUBECONFIG";
 const CONTROLLERS: &str = "BELLWETHER_CONFORMANCE_CONTROLLERS";
+/// How many changes our server keeps here: enough that no case beside the one that outruns it notices.
+const HISTORY: usize = 1_000;
 
 /// The way to the server, as its administrator.
 pub struct Access {
@@ -70,6 +72,12 @@ impl TestServer {
     async fn start_ours() -> Self {
         let running =
             Server::start(ServerConfig::in_memory()).await.unwrap_or_else(|error| panic!("our server: {error}"));
+        let shared = running.shared();
+        let shorten = shared.write(|store| {
+            store.set_history_window(HISTORY);
+            Ok(())
+        });
+        shorten.await.unwrap_or_else(|error| panic!("our server: {error}"));
         let kubeconfig = running.admin_kubeconfig().unwrap_or_else(|error| panic!("our server's kubeconfig: {error}"));
         let kubeconfig = Kubeconfig::from_yaml(&kubeconfig).expect("our server writes kubeconfigs that can be read");
         let access = connect(kubeconfig, false, true).await;

@@ -251,7 +251,7 @@ async fn a_watch_may_ask_for_rows(w: World) {
 /// A server keeps some history. How much is its own affair, so this case writes until the first version is forgotten.
 async fn a_forgotten_version_is_410(w: World) {
     let path = format!("{}?watch=true&resourceVersion=1&timeoutSeconds=1", w.core("configmaps"));
-    for round in 0..8 {
+    for round in 0..40 {
         let reply = w.get(&path).await.code(200);
         let last: Value =
             reply.text.lines().next_back().map_or(Value::Null, |line| serde_json::from_str(line).expect("an event"));
@@ -268,7 +268,7 @@ async fn a_forgotten_version_is_410(w: World) {
         let writers = (0..20).map(|writer| {
             let w = w.clone();
             async move {
-                for n in 0..125 {
+                for n in 0..25 {
                     let patch = json!({"metadata": {"labels": {"l": format!("{round}-{n}")}}});
                     let body = w.config_map(&format!("w{writer}"), &json!({}));
                     if round == 0 && n == 0 {
