@@ -88,11 +88,11 @@ fn hide_contents(secret: &mut DynamicObject) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::json as value;
 
     #[test]
     fn contents_of_secrets_are_not_kept() {
-        let mut secret: DynamicObject = serde_json::from_value(json!({
+        let mut secret: DynamicObject = serde_json::from_value(value!({
             "metadata": {"name": "s", "annotations": {
                 "kubectl.kubernetes.io/last-applied-configuration": "{\"stringData\": {\"password\": \"hunter2\"}}",
             }},
@@ -100,8 +100,8 @@ mod tests {
         }))
         .unwrap();
         hide_contents(&mut secret);
-        let kept = super::json(&secret).to_string();
+        let kept = json(&secret).to_string();
         assert!(!kept.contains("aHVudGVyMg") && !kept.contains("hunter2"), "{kept}");
-        assert_eq!(secret.data["data"], json!({"password": "AA==", "empty": ""}));
+        assert_eq!(secret.data["data"], value!({"password": "AA==", "empty": ""}));
     }
 }

@@ -152,7 +152,7 @@ fn application(
     username: &str,
 ) -> Result<Contents, SecretError> {
     with_password(&mut contents, supplied)?;
-    let password = contents[key::PASSWORD].iter().copied().collect::<Vec<u8>>();
+    let password = contents[key::PASSWORD].clone();
     let (user, secret, db) = (escaped(username.as_bytes()), escaped(&password), escaped(database.as_bytes()));
     let ca = authority.get(key::CA_CRT).filter(|pem| !pem.is_empty()).ok_or(SecretError::Authority(key::CA_CRT))?;
     let values = [
@@ -212,4 +212,88 @@ fn escaped(bytes: &[u8]) -> String {
             other => format!("%{other:02X}"),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bellwether_core::build::secret::SecretKind;
+    use bellwether_core::object::{Desired, Kind};
+    use serde_json::json;
+    use x509_parser::extensions::GeneralName;
+    use x509_parser::pem::parse_x509_pem;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn order(content: Content, existing: Existing) -> SecretOrder {
+        SecretOrder { kind: SecretKind::Ca, shape: Desired::of(Kind::Secret, "s", &json!({})), content, existing }
+    }
+    fn at(day: i64) -> Timestamp {
+        Timestamp::from_second(day * 86_400).unwrap()
+    }
+    fn new_authority(existing: Existing, contents: Contents, not_after: Timestamp) -> Contents {
+        let content = Content::Authority { common_name: "shop orders".into(), not_after };
+        fill(&order(content, existing), Sources { existing: contents, ..Sources::default() }, NOW).unwrap()
+    }
+    fn server(authority: &Contents) -> Contents {
+        let names = vec!["orders-rw.shop.svc".to_owned(), "*.orders-pods.shop.svc".to_owned()];
+        let content = Content::ServerCertificate { names, not_after: at(365) };
+        fill(&order(content, Existing::Keep), Sources { authority: authority.clone(), ..Sources::default() }, NOW)
+            .unwrap()
+    }
+
+    #[test]
+    fn the_authority_signs_a_certificate_for_every_name_that_was_ordered() {
+        let authority = new_authority(Existing::Keep, Contents::new(), at(3650));
+        let issued = server(&authority);
+        let (_, ca) = parse_x509_pem(&authority[key::CA_CRT]).unwrap();
+        let (_, leaf) = parse_x509_pem(&issued[key::TLS_CRT]).unwrap();
+        let (ca, leaf) = (ca.parse_x509().unwrap(), leaf.parse_x509().unwrap());
+        assert_eq!(leaf.issuer(), ca.subject());
+        assert!(ca.is_ca() && !leaf.is_ca());
+        assert_eq!(leaf.validity().not_after.timestamp(), at(365).as_second());
+        let names = &leaf.subject_alternative_name().unwrap().unwrap().value.general_names;
+        assert!(names.contains(&GeneralName::DNSName("*.orders-pods.shop.svc")), "{names:?}");
+        assert_eq!(issued[key::CA_CRT], authority[key::CA_CRT]);
+    }
+
+    #[test]
+    fn a_renewed_authority_keeps_its_key_so_that_what_it_signed_stays_valid() {
+        let authority = new_authority(Existing::Keep, Contents::new(), at(3650));
+        let renewed = new_authority(Existing::Renew, authority.clone(), at(7300));
+        assert_eq!(renewed[key::CA_KEY], authority[key::CA_KEY]);
+        assert_ne!(renewed[key::CA_CRT], authority[key::CA_CRT]);
+    }
+
+    #[test]
+    fn contents_that_are_complete_stay_as_they_are() {
+        let authority = new_authority(Existing::Keep, Contents::new(), at(3650));
+        assert_eq!(new_authority(Existing::Keep, authority.clone(), at(9999)), authority);
+        let content = Content::Password { username: "postgres".into() };
+        let first = fill(&order(content.clone(), Existing::Keep), Sources::default(), NOW).unwrap();
+        let sources = Sources { existing: first.clone(), ..Sources::default() };
+        assert_eq!(
+            fill(&order(content, Existing::Renew), sources, NOW).unwrap(),
+            first,
+            "not even a renewal touches it"
+        );
+    }
+
+    #[test]
+    fn no_two_passwords_are_alike() {
+        let passwords: std::collections::BTreeSet<_> = (0..100).map(|_| password().unwrap()).collect();
+        assert_eq!(passwords.len(), 100);
+        assert!(passwords.iter().flatten().all(u8::is_ascii_alphanumeric));
+    }
+
+    #[test]
+    fn an_authority_that_cannot_be_read_is_named_and_not_shown() {
+        let broken =
+            Contents::from([(key::CA_CRT.to_owned(), b"x".to_vec()), (key::CA_KEY.to_owned(), b"hunter2".to_vec())]);
+        let content = Content::ClientCertificate { common_name: "r".into(), not_after: at(1) };
+        let sources = Sources { authority: broken, ..Sources::default() };
+        let error = fill(&order(content, Existing::Keep), sources, NOW).unwrap_err().to_string();
+        assert!(error.contains("ca.key") && !error.contains("hunter2"), "{error}");
+    }
 }

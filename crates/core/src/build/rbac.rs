@@ -11,11 +11,7 @@ use crate::rbac;
 pub fn agent(parent: &Parent<'_>, instances: &[String]) -> Vec<Desired> {
     let name = parent.names.agent_account();
     let account = ServiceAccount { metadata: parent.owned(&name), ..ServiceAccount::default() };
-    let role = Role {
-        metadata: parent.owned(&name),
-        rules: Some(rbac::agent_rules(&parent.names, instances)),
-        ..Role::default()
-    };
+    let role = Role { metadata: parent.owned(&name), rules: Some(rbac::agent_rules(&parent.names, instances)) };
     let binding = RoleBinding {
         metadata: parent.owned(&name),
         role_ref: RoleRef {

@@ -170,10 +170,10 @@ mod tests {
 
     fn pod(status: serde_json::Value) -> Pod {
         let report = json!({"state": "Leading", "acceptsSql": true}).to_string();
-        let pod = json!({
+        let mut pod = json!({
             "metadata": {"name": "a-1", "uid": "u", "resourceVersion": "1", "annotations": {labels::REPORT: report}},
-            "status": status,
         });
+        pod["status"] = status;
         Pod::read(&serde_json::from_value(pod).unwrap()).unwrap()
     }
     fn waiting(reason: &str, message: &str) -> serde_json::Value {

@@ -111,6 +111,10 @@ fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'
         plan.waiting_on = provision.waiting_on;
         plan.actions.append(&mut members.actions);
         plan.actions.extend(volumes::grow(observed, parent));
+        // The user's own Secret has no label of ours, so no watch tells of it: it is asked for until it is there.
+        if plan.waiting_on.iter().any(|on| matches!(on, WaitingOn::OwnerPassword { .. })) {
+            plan.requeue = Some(SignedDuration::from_secs(10));
+        }
         plan.waiting_on.append(&mut members.waiting_on);
     } else {
         // Volumes of an earlier cluster that asked for their removal: the new one waits for that.

@@ -30,10 +30,11 @@ pub(crate) struct World {
 impl World {
     /// A cluster with this spec, and nothing else.
     pub fn with(spec: Value) -> Self {
-        let cluster = json!({
-            "apiVersion": "bellwether.dev/v1", "kind": "PostgresCluster", "spec": spec,
+        let mut cluster = json!({
+            "apiVersion": "bellwether.dev/v1", "kind": "PostgresCluster",
             "metadata": {"name": NAME, "namespace": "shop", "uid": "uid-1", "generation": 1},
         });
+        cluster["spec"] = spec;
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
         Self { cluster: Some(cluster), objects: BTreeMap::new(), unseen: vec![], now, version: 0 }
     }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::stage::Stage;
 
-fn names<K: kube::Resource + Clone>(list: kube::api::ObjectList<K>) -> Vec<String> {
+fn names<K: kube::Resource + Clone>(list: &kube::api::ObjectList<K>) -> Vec<String> {
     list.iter().map(ResourceExt::name_any).collect()
 }
 
@@ -62,8 +62,8 @@ async fn everything_that_a_cluster_needs_is_there() {
         format!("postgresql://app:{}@orders-rw.shop.svc:5432/app?sslmode=require", text("password"))
     );
     assert!(text("ca.crt").starts_with("-----BEGIN CERTIFICATE-----"));
-    assert_eq!(names(secrets), ["orders-app", "orders-ca", "orders-replication", "orders-server", "orders-superuser"]);
-    let services = names(stage.api::<Service>().list(&all).await.unwrap());
+    assert_eq!(names(&secrets), ["orders-app", "orders-ca", "orders-replication", "orders-server", "orders-superuser"]);
+    let services = names(&stage.api::<Service>().list(&all).await.unwrap());
     assert_eq!(services, ["orders-pods", "orders-r", "orders-ro", "orders-rw"]);
     let slice = stage
         .until("the standby is in orders-ro", async || {
