@@ -3,7 +3,6 @@
 //! No client, no clock, no I/O: the operator, the agents, the in-memory API server and the generator of CRDs and
 //! documentation all read the same types.
 
-pub mod conditions;
 pub mod labels;
 pub mod names;
 pub mod owned;

@@ -19,7 +19,7 @@ impl Names {
     pub fn lease(&self) -> String {
         self.cluster.clone()
     }
-    /// Pod of instance `serial` (1, 2, 3 …). A serial is never given to another instance.
+    /// Pod of instance `serial` (1, 2, 3 …). A serial belongs to its volumes: it is taken up again with them, or when they are gone.
     pub fn instance(&self, serial: u32) -> String {
         format!("{}-{serial}", self.cluster)
     }

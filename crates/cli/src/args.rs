@@ -30,7 +30,7 @@ pub struct Cli {
 
 /// The roles.
 #[derive(Debug, Subcommand)]
-#[command(subcommand_help_heading = "On this machine")]
+#[command(subcommand_help_heading = "Roles")]
 pub enum Role {
     /// Start a PostgreSQL cluster on this machine, without Kubernetes
     ///
@@ -41,11 +41,11 @@ pub enum Role {
     /// Start a cluster in a temporary directory, check that it replicates, measure it, and stop
     #[command(after_long_help = exit::HELP)]
     Try(Try),
-    /// Run the operator against the Kubernetes API that KUBECONFIG or the pod's service account names (inside the cluster)
+    /// Inside a cluster: run the operator, against the API that KUBECONFIG or the pod's service account names
     Operator(Operator),
-    /// Run PostgreSQL as PID 1 of a database pod (inside the cluster; configured by its environment)
+    /// Inside a cluster: run PostgreSQL, as PID 1 of a database pod; configured by its environment
     Agent,
-    /// Copy this binary into a directory, all of it or nothing (the init container of a database pod)
+    /// Inside a cluster: copy this binary into a directory, as the init container of a database pod
     #[command(name = "install-agent", visible_alias = "install")]
     InstallAgent(InstallAgent),
     /// Print the version
@@ -127,6 +127,21 @@ pub struct Operator {
     /// The operator's own image, from which database pods copy the agent
     #[arg(long, env = "BELLWETHER_IMAGE", value_name = "IMAGE")]
     pub image: Option<String>,
+    /// Look after these namespaces only [default: all]
+    #[arg(
+        long = "namespace",
+        short = 'n',
+        env = "BELLWETHER_NAMESPACES",
+        value_delimiter = ',',
+        value_name = "NAMESPACE"
+    )]
+    pub namespaces: Vec<String>,
+    /// The user and group that PostgreSQL runs as: 999 in the official Debian images, 70 in Alpine's
+    #[arg(long, env = "BELLWETHER_POSTGRES_UID", value_name = "UID", default_value_t = 999)]
+    pub postgres_uid: i64,
+    /// The API server's address, as pods get it; it tells the address family of the cluster's Services
+    #[arg(long, env = "KUBERNETES_SERVICE_HOST", hide = true)]
+    pub api_host: Option<String>,
 }
 
 /// Options of `install-agent`.

@@ -174,14 +174,19 @@ async fn stay(home: &Home, options: &Up, clusters: usize, began: Instant) -> Exi
             () = output::signal() => return Exit::Ok,
         };
         match views {
-            Some(views) => introduce(home, &views).await,
+            Some(views) => {
+                introduce(home, &views).await;
+                output::line(&next_steps(home, &views));
+            }
             None => {
                 output::error(&format!("not Ready within {} s", options.wait_ready.unwrap_or_default()));
                 return Exit::NotReady;
             }
         }
     }
-    output::line(&next_steps(home));
+    if clusters == 0 {
+        output::line(&next_steps(home, &[]));
+    }
     tokio::select! {
         _ = live::show(&scene, began, Until::Forever) => {}
         () = output::signal() => {}
@@ -215,15 +220,16 @@ async fn introduce(home: &Home, views: &[ClusterView]) {
     }
 }
 
-fn next_steps(home: &Home) -> String {
+fn next_steps(home: &Home, views: &[ClusterView]) -> String {
+    let name = views.first().map_or(DEFAULT_NAME, |view| view.name.as_str());
     let kubeconfig = home.directory().kubeconfig().display().to_string();
     let heading = |text: &str| paint(text, Tone::Strong);
     format!(
         "\n{}\n  export KUBECONFIG={kubeconfig}\n\n{}\n  kubectl get pgc -w                              follow the clusters\n  \
          kubectl get pods -L bellwether.dev/role         who leads, who follows\n  \
-         kubectl scale pgc/demo --replicas 4             one more standby\n  \
-         kubectl delete pod demo-2                       it comes back with its data\n  \
-         kubectl logs demo-1 -f                          PostgreSQL's log\n  \
+         kubectl scale pgc/{name} --replicas 4             one more standby\n  \
+         kubectl delete pod {name}-2                       it comes back with its data\n  \
+         kubectl logs {name}-1 -f                          PostgreSQL's log\n  \
          kubectl explain pgc.spec                        everything that can be set\n\nCtrl-C stops everything in order.\n",
         heading("kubectl finds it with:"),
         heading("Try next:")
@@ -244,7 +250,6 @@ pub async fn stop(home: Home) {
 }
 
 /// A step in words.
-#[expect(clippy::needless_pass_by_value, reason = "a callback that owns what it is told")]
 pub fn say(step: Step) {
     let text = match step {
         Step::LeftoversStopped(count) => format!("stopped {count} processes that an earlier run left behind"),

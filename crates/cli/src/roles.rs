@@ -3,7 +3,10 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use bellwether_core::build::AddressType;
 use bellwether_embedded::{kubelet, spawn};
+use bellwether_operator::Settings;
+use bellwether_runtime::watch::Namespaces;
 use bellwether_runtime::{client, telemetry};
 use tokio_util::sync::CancellationToken;
 
@@ -50,10 +53,7 @@ pub fn operator(options: args::Operator) -> ExitCode {
             Ok(client) => client,
             Err(error) => return failed(&error.to_string()),
         };
-        let mut settings = bellwether_operator::Settings::default();
-        if let Some(image) = options.image {
-            settings.objects.image = image;
-        }
+        let settings = operator_settings(options);
         let cancel = CancellationToken::new();
         tokio::spawn(cancel_on_signal(cancel.clone()));
         match bellwether_operator::run(client, settings, cancel).await {
@@ -61,6 +61,21 @@ pub fn operator(options: args::Operator) -> ExitCode {
             Err(error) => failed(&format!("the operator ended: {error}")),
         }
     })
+}
+
+fn operator_settings(options: args::Operator) -> Settings {
+    let mut settings = Settings::default();
+    if let Some(image) = options.image {
+        settings.objects.image = image;
+    }
+    if let Some(host) = options.api_host {
+        settings.objects.addresses = AddressType::of(&host);
+    }
+    if !options.namespaces.is_empty() {
+        settings.namespaces = Namespaces::Only(options.namespaces.into_iter().collect());
+    }
+    settings.objects.postgres_uid = options.postgres_uid;
+    settings
 }
 
 fn failed(problem: &str) -> ExitCode {
