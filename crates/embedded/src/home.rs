@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bellwether_apiserver::error::ApiError;
 use bellwether_apiserver::http::{Audit, Running, ServeError, Server, ServerConfig};
+use bellwether_apiserver::store::Store;
 use bellwether_core::rbac;
 use bellwether_runtime::client;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret};
@@ -180,9 +181,13 @@ impl Home {
         clear(&directory.pods()).map_err(|source| HomeError::Io { what: "clearing the pods' directories", source })?;
         let api = Arc::new(serve(&directory, options.listen.unwrap_or_else(|| claim.range.api())).await?);
         let addresses = ServiceAddresses::of(claim.range);
-        api.shared().write(|store| Ok(store.set_cluster_ips(Box::new(addresses)))).await.map_err(HomeError::Store)?;
+        let set = |store: &mut Store| {
+            store.set_cluster_ips(Box::new(addresses));
+            Ok(())
+        };
+        api.shared().write(set).await.map_err(HomeError::Store)?;
         tell(Step::ApiAnswers(api.address()));
-        let client = connect(&api, &directory).await?;
+        let (client, kubeconfig) = connect(&api).await?;
         install::install(&client).await?;
         nodes::ensure(&client, claim.range).await?;
         api.set_pod_logs(Arc::new(pod_logs::Files(directory.logs())));
@@ -190,6 +195,9 @@ impl Home {
         let network = Network::start(context.client.clone()).await;
         let disruption = Disruption::start(context.client.clone()).await;
         let kubelet = Kubelet::start(context).await;
+        // Only now: before the kubelet has looked at them, pods of an earlier run still say that they are ready.
+        write_private(&directory.kubeconfig(), kubeconfig.as_bytes())
+            .map_err(|source| HomeError::Io { what: "writing the kubeconfig", source })?;
         tell(Step::NodesReady);
         let operator = match options.operator {
             OperatorChoice::Run => Some(start_operator(&operator_kubeconfig(&api)?).await?),
@@ -271,14 +279,12 @@ async fn serve(directory: &DataDirectory, listen: SocketAddr) -> Result<Running,
     })
 }
 
-/// The administrator's client, and the kubeconfig for people.
-async fn connect(api: &Running, directory: &DataDirectory) -> Result<Client, HomeError> {
+/// The administrator's client, and the text of the kubeconfig for people.
+async fn connect(api: &Running) -> Result<(Client, String), HomeError> {
     const WHO: &str = "the administrator";
     let text =
         api.admin_kubeconfig().map_err(|error| HomeError::Credentials { who: WHO, problem: error.to_string() })?;
-    write_private(&directory.kubeconfig(), text.as_bytes())
-        .map_err(|source| HomeError::Io { what: "writing the kubeconfig", source })?;
-    client_from(WHO, &text).await
+    Ok((client_from(WHO, &text).await?, text))
 }
 
 async fn client_from(who: &'static str, kubeconfig: &str) -> Result<Client, HomeError> {

@@ -164,13 +164,14 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("--- up printed:\n{}", self.printed());
+            let mut said = format!("--- up printed:\n{}", self.printed());
             for entry in std::fs::read_dir(self.path().join("logs")).into_iter().flatten().flatten() {
                 let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
                 let tail: Vec<_> = text.lines().rev().take(15).collect();
-                eprintln!("--- {}:", entry.path().display());
-                tail.iter().rev().for_each(|line| eprintln!("{line}"));
+                let tail: Vec<_> = tail.into_iter().rev().collect();
+                said += &format!("--- {}:\n{}\n", entry.path().display(), tail.join("\n"));
             }
+            let _best_effort = std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes());
         }
         if let Some(process) = &mut self.process {
             let _gone = process.kill();

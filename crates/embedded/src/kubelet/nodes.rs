@@ -30,14 +30,14 @@ pub async fn ensure(client: &Client, range: Range) -> Result<(), kube::Error> {
             None => api.create(&PostParams::default(), &node).await?,
         };
         if existing.status.iter().flat_map(|status| status.conditions.iter().flatten()).all(|c| c.status != "True") {
-            let patch = Patch::Merge(json!({"status": status(&existing.name_any(), range.node(n).to_string())}));
+            let patch = Patch::Merge(json!({"status": status(&existing.name_any(), &range.node(n).to_string())}));
             api.patch_status(&name, &PatchParams::default(), &patch).await?;
         }
     }
     Ok(())
 }
 
-fn status(name: &str, address: String) -> serde_json::Value {
+fn status(name: &str, address: &str) -> serde_json::Value {
     let cores = std::thread::available_parallelism().map_or(1, usize::from).to_string();
     let capacity = json!({"cpu": cores, "memory": "8Gi", "pods": "110"});
     let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::now());

@@ -35,11 +35,11 @@ pub enum Finding {
 
 /// Probes until the receiver is dropped.
 pub async fn attend(container: Container, address: String, findings: mpsc::Sender<Finding>) {
-    if let Some(probe) = &container.startup_probe {
-        if let Err(why) = until_started(&container, probe, &address).await {
-            let _gone = findings.send(Finding::Unhealthy(why)).await;
-            return;
-        }
+    if let Some(probe) = &container.startup_probe
+        && let Err(why) = until_started(&container, probe, &address).await
+    {
+        let _gone = findings.send(Finding::Unhealthy(why)).await;
+        return;
     }
     if findings.send(Finding::Started).await.is_err() {
         return;
