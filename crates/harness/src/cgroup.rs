@@ -1,8 +1,8 @@
 //! The cluster's processes as a tree of cgroups: who belongs to it, stopping a part of it, and ending all of it.
 //!
 //! Membership is inherited, so a container, its shim and whatever they fork are in their node's cgroup without any record
-//! of ours: a crash between starting a process and noting its pid loses nothing. Never: a process is ended that is not in
-//! our tree.
+//! of ours: a crash between starting a process and noting its pid loses nothing. A container that got out of the tree is
+//! still known by its root file system, which is below our state directory. Never: a process is ended that is neither.
 //!
 //! On hosts with the first version of cgroups (also the hybrid ones) the freezer's hierarchy is used, else the unified one.
 
@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 use crate::Error;
 use crate::command::until;
-use crate::layout::CGROUP;
+use crate::layout::{CGROUP, STATE};
 
 const ROOT: &str = "/sys/fs/cgroup";
 
@@ -102,7 +102,8 @@ pub fn end_all() -> Result<(), Error> {
         }
     }
     until("all processes of the cluster to end", Duration::from_secs(30), || {
-        let left = processes(CGROUP);
+        let mut left = processes(CGROUP);
+        left.extend(strays());
         for pid in &left {
             // It may have ended by itself.
             let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
@@ -119,6 +120,24 @@ pub fn end_all() -> Result<(), Error> {
         }
         Ok(if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) })
     })
+}
+
+/// Processes whose root file system is one of our containers'.
+pub fn strays() -> Vec<i32> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let ours = |pid: &i32| {
+        let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        let root = mounts.lines().find(|line| line.split(' ').nth(4) == Some("/"));
+        root.is_some_and(|line| line.contains(STATE))
+    };
+    all.filter(ours).collect()
+}
+
+/// The outermost cgroups of every hierarchy, ours or not.
+pub fn outermost() -> Vec<PathBuf> {
+    let inside = |root: PathBuf| fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+    let directories = inside(PathBuf::from(ROOT)).filter(|path| path.is_dir());
+    directories.flat_map(|path| inside(path.clone()).chain([path])).filter(|path| path.is_dir()).collect()
 }
 
 /// The cluster's cgroups in every hierarchy: container runtimes make one for each controller.

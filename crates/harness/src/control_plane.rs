@@ -1,12 +1,13 @@
 //! etcd, the API server and those that work for it, all in the control plane's network.
 
 use std::fs;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::command::Run;
-use crate::layout::{API_PORT, CONTROL_ADDRESS, POD_RANGE, Place, SERVICE_RANGE, audit_log, state};
+use crate::layout::{API_PORT, CONTROL_ADDRESS, Node, POD_RANGE, Place, SERVICE_RANGE, audit_log, state};
 use crate::pki::kubeconfig_of;
 use crate::process::{Component, Started};
 use crate::{Error, Layout, kubectl};
@@ -22,6 +23,7 @@ pub const ETCD: &str = "etcd";
 const CLIENT_PORT: u16 = 2379;
 const PEER_PORT: u16 = 2380;
 const DNS_READY_PORT: u16 = 8181;
+const PROXY_HEALTH_PORT: u16 = 10256;
 
 /// Every request, by whom and with what result, without bodies.
 const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy",
@@ -44,8 +46,14 @@ pub fn start(layout: &Layout) -> Result<(), Error> {
 }
 
 /// Waits until those that need nodes, or the API, to be ready are so.
-pub fn wait(_layout: &Layout) -> Result<(), Error> {
-    Started::named("coredns")?.ready_when(PATIENCE, || http_ok(DNS_READY_PORT, "/ready"))
+pub fn wait() -> Result<(), Error> {
+    Started::named("coredns")?.ready_when(PATIENCE, || http_ok(CONTROL_ADDRESS, DNS_READY_PORT, "/ready"))?;
+    for place in Place::all() {
+        // Until it has written its rules once, Services lead nowhere.
+        let ready = || http_ok(place.address(), PROXY_HEALTH_PORT, "/healthz");
+        Started::named(&proxy_name(place))?.ready_when(PATIENCE, ready)?;
+    }
+    Ok(())
 }
 
 fn control(name: &str, program: PathBuf, arguments: Vec<String>) -> Component {
@@ -75,7 +83,7 @@ fn start_etcd() -> Result<(), Error> {
         format!("--initial-cluster=default={peers}"),
     ];
     let etcd = control(ETCD, "etcd".into(), arguments).start()?;
-    etcd.ready_when(PATIENCE, || http_ok(CLIENT_PORT, "/health"))
+    etcd.ready_when(PATIENCE, || http_ok(CONTROL_ADDRESS, CLIENT_PORT, "/health"))
 }
 
 fn api_server(layout: &Layout) -> Component {
@@ -126,7 +134,7 @@ fn followers(layout: &Layout) -> Result<Vec<Component>, Error> {
         control("kube-scheduler", layout.program("kube-scheduler"), scheduler),
         control("coredns", layout.program("coredns"), vec![format!("-conf={}", corefile.display())]),
         control("local-volumes", provisioner, vec!["serve-volumes".into()]),
-        kube_proxy(layout, Place::Control, "control")?,
+        kube_proxy(layout, Place::Control)?,
     ])
 }
 
@@ -142,10 +150,20 @@ fn write_corefile() -> Result<PathBuf, Error> {
     Ok(path)
 }
 
+fn proxy_name(place: Place) -> String {
+    format!("kube-proxy-{}", place.namespace())
+}
+
 /// kube-proxy for a node, or for the control plane: the API server calls webhooks by Service, and the host's way to
-/// Services leads through there.
-pub fn kube_proxy(layout: &Layout, place: Place, name: &str) -> Result<Component, Error> {
-    let config = state(format!("kube-proxy-{name}.json"));
+/// Services leads through there. It insists on being one of the nodes; which one only matters for traffic policies that
+/// keep to a node.
+pub fn kube_proxy(layout: &Layout, place: Place) -> Result<Component, Error> {
+    let name = proxy_name(place);
+    let config = state(format!("{name}.json"));
+    let node = match place {
+        Place::Control => Node::ALL[0],
+        Place::Node(node) => node,
+    };
     let unchanged =
         serde_json::json!({"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"});
     let text = serde_json::json!({
@@ -153,7 +171,8 @@ pub fn kube_proxy(layout: &Layout, place: Place, name: &str) -> Result<Component
         "kind": "KubeProxyConfiguration",
         "mode": "iptables",
         "clusterCIDR": POD_RANGE,
-        "hostnameOverride": name,
+        "hostnameOverride": node.to_string(),
+        "bindAddress": place.address().to_string(),
         "clientConnection": {"kubeconfig": kubeconfig_of("kube-proxy")},
         // The table of connections is the machine's; its limits are none of our business.
         "conntrack": unchanged,
@@ -161,7 +180,7 @@ pub fn kube_proxy(layout: &Layout, place: Place, name: &str) -> Result<Component
     });
     fs::write(&config, text.to_string()).map_err(Error::file(&config))?;
     Ok(Component {
-        name: format!("kube-proxy-{name}"),
+        name,
         place,
         program: layout.program("kube-proxy"),
         arguments: vec![format!("--config={}", config.display())],
@@ -180,12 +199,11 @@ pub fn api_answers(layout: &Layout) -> Result<(), String> {
     asked.map(drop).map_err(|error| error.to_string())
 }
 
-/// Whether an HTTP server of the control plane answers 200.
-fn http_ok(port: u16, path: &str) -> Result<(), String> {
-    use std::io::{Read, Write};
+/// Whether an HTTP server of the cluster answers 200.
+fn http_ok(address: Ipv4Addr, port: u16, path: &str) -> Result<(), String> {
     let seen = |error: std::io::Error| format!("port {port}: {error}");
     let mut stream =
-        TcpStream::connect_timeout(&(CONTROL_ADDRESS, port).into(), Duration::from_secs(1)).map_err(seen)?;
+        TcpStream::connect_timeout(&(address, port).into(), Duration::from_secs(1)).map_err(seen)?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).map_err(seen)?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: harness\r\n\r\n").map_err(seen)?;
     let mut answer = String::new();

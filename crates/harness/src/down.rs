@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use crate::command::{Run, until};
 use crate::layout::{CGROUP, STATE};
-use crate::node::POD_NETWORK;
 use crate::process::Started;
 use crate::{Error, Layout, cgroup, inventory, network, up};
 
@@ -96,10 +95,11 @@ fn unmount_all() -> Result<(), Error> {
     })
 }
 
-/// The network plugins' library notes each result in a directory of the machine.
+/// The network plugins' library notes each result in a directory of the machine. A note that names a network namespace of
+/// ours is ours.
 fn remove_plugin_records() -> Result<(), Error> {
     for entry in fs::read_dir("/var/lib/cni/results").into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&format!("{POD_NETWORK}-")) {
+        if fs::read_to_string(entry.path()).is_ok_and(|text| text.contains(STATE)) {
             remove_file(&entry.path())?;
         }
     }

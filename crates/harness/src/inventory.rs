@@ -22,9 +22,10 @@ const SETTINGS: [&str; 6] = [
 ];
 
 /// Directories outside the state that kubelet, containerd and the network plugins make, outermost last.
-const DIRECTORIES: [&str; 14] = [
+const DIRECTORIES: [&str; 15] = [
     "/run/containerd/s",
     "/run/containerd/fifo",
+    "/run/containerd/runc",
     "/run/containerd",
     "/var/lib/cni/results",
     "/var/lib/cni/cache",
@@ -102,7 +103,7 @@ pub fn listing() -> Result<BTreeSet<String>, Error> {
         let stable = output.lines().filter(|line| !line.starts_with('#') && !line.starts_with(':'));
         add(kind, stable.map(str::to_owned).collect());
     }
-    add("cgroup", cgroup::remaining().iter().map(|path| path.display().to_string()).collect());
+    add("cgroup", cgroup::outermost().iter().map(|path| path.display().to_string()).collect());
     add("process", processes());
     for directory in DIRECTORIES.into_iter().chain([STATE]) {
         if Path::new(directory).exists() {
@@ -123,7 +124,8 @@ fn names(directory: &str) -> Vec<String> {
 
 /// Processes of the cluster by cgroup, and by what their command lines mention, should one have left the cgroup.
 fn processes() -> Vec<String> {
-    let members = cgroup::processes(CGROUP);
+    let mut members = cgroup::processes(CGROUP);
+    members.extend(cgroup::strays());
     let all = names("/proc").into_iter().filter_map(|name| name.parse::<i32>().ok());
     all.filter_map(|pid| {
         let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?.replace('\0', " ");

@@ -99,6 +99,14 @@ impl Place {
         }
     }
 
+    /// Its address on the bridge.
+    pub fn address(self) -> Ipv4Addr {
+        match self {
+            Place::Control => CONTROL_ADDRESS,
+            Place::Node(node) => node.address(),
+        }
+    }
+
     /// The cgroup, relative to the hierarchy's root. Containers are beside `daemons`, below the node's: freezing the
     /// node's cgroup stops both.
     pub fn cgroup(self) -> String {

@@ -190,7 +190,8 @@ fn run(command: Command) -> Result<(), Error> {
 
 fn bring_up(layout: &Layout) -> Result<(), Error> {
     let began = Instant::now();
-    match up::up(layout, &say)? {
+    let binary = std::env::current_exe().map_err(Error::file("/proc/self/exe".as_ref()))?;
+    match up::up(layout, &binary, &say)? {
         Outcome::AlreadyRunning => {
             say(&format!("the cluster is already running; KUBECONFIG={}", kubeconfig().display()))
         }

@@ -1,6 +1,7 @@
 //! One node: containerd, kubelet and kube-proxy in the node's network, their files in the node's directory.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,11 +32,12 @@ pub fn start(layout: &Layout, node: Node, images: &Prepared) -> Result<(), Error
     }
     images.copy_to(&directory.join("containerd"))?;
     write(&directory.join("cni/10-bridge.conflist"), &pod_network(node))?;
+    write_runc(&directory.join("runc"), node)?;
     let place = Place::Node(node);
     let containerd = containerd(&format!("containerd-{node}"), place, &directory)?.start()?;
     containerd.ready_when(PATIENCE, || containerd_answers(&socket(node)))?;
     kubelet(layout, node)?.start()?;
-    kube_proxy(layout, place, &node.to_string())?.start()?;
+    kube_proxy(layout, place)?.start()?;
     Ok(())
 }
 
@@ -87,6 +89,9 @@ disabled_plugins = [
 
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      BinaryName = "{directory}/runc"
+      Root = "{directory}/run/runc"
 
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
@@ -95,13 +100,30 @@ disabled_plugins = [
     )
 }
 
-/// The network's name is what the plugins' own records begin with, and how `down` knows them.
-pub const POD_NETWORK: &str = "bellwether-harness";
+/// A kubelet without cgroups for each class of pods (they don't work everywhere) leaves the choice of a container's cgroup to
+/// containerd, which takes the same one on every node. This puts containers below their node's: freezing it freezes them,
+/// and `down` finds them.
+fn write_runc(path: &Path, node: Node) -> Result<(), Error> {
+    let cgroup = Place::Node(node).cgroup();
+    let script = format!(
+        r##"#!/bin/sh
+for word; do
+  if [ "$last" = --bundle ]; then
+    sed -i 's#"cgroupsPath":"/{NAMESPACE}/#"cgroupsPath":"/{cgroup}/#' "$word/config.json"
+  fi
+  last=$word
+done
+exec runc "$@"
+"##
+    );
+    write(path, &script)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(Error::file(path))
+}
 
 fn pod_network(node: Node) -> String {
     json!({
         "cniVersion": "0.4.0",
-        "name": POD_NETWORK,
+        "name": "bellwether-harness",
         "plugins": [{
             "type": "bridge",
             "bridge": "pods",
@@ -160,8 +182,6 @@ fn kubelet_config(node: Node) -> String {
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": false,
         "enforceNodeAllocatable": [],
-        // All containers in the node's cgroup: freezing it freezes them, and `down` finds them.
-        "cgroupRoot": format!("/{}", Place::Node(node).cgroup()),
         "localStorageCapacityIsolation": false,
         "failSwapOn": false,
         "oomScoreAdj": 0,

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::command::until;
@@ -40,8 +41,9 @@ pub fn missing() -> Vec<String> {
     ended.map(|started| started.component.name).filter(|name| !temporary.contains(&name.as_str())).collect()
 }
 
-/// Brings the cluster up unless it is up. `say` gets a line for each step.
-pub fn up(layout: &Layout, say: &dyn Fn(&str)) -> Result<Outcome, Error> {
+/// Brings the cluster up unless it is up. `binary` is the `harness` program, part of which runs as a component of the
+/// cluster; `say` gets a line for each step.
+pub fn up(layout: &Layout, binary: &Path, say: &dyn Fn(&str)) -> Result<Outcome, Error> {
     if !nix::unistd::Uid::effective().is_root() {
         return Err(Error::Refused("network namespaces and containers need root: run it as root".into()));
     }
@@ -61,14 +63,14 @@ pub fn up(layout: &Layout, say: &dyn Fn(&str)) -> Result<Outcome, Error> {
     inventory::record_before()?;
     network::create()?;
     let images = images::prepare(layout, say)?;
-    install_ourselves()?;
+    install_binary(binary)?;
     pki::create()?;
     control_plane::write_audit_policy()?;
     say(&format!("starting Kubernetes {KUBERNETES}"));
     control_plane::start(layout)?;
     start_nodes(layout, &images)?;
     wait_for_nodes(layout)?;
-    control_plane::wait(layout)?;
+    control_plane::wait()?;
     fs::write(complete(), "").map_err(Error::file(&complete()))?;
     say(&format!("three nodes are Ready; KUBECONFIG={}", kubeconfig().display()));
     Ok(Outcome::Started)
@@ -85,16 +87,12 @@ pub(crate) fn lock(layout: &Layout) -> Result<fs::File, Error> {
     }
 }
 
-/// The volume provisioner is this program, which the next build would replace under a running process.
-fn install_ourselves() -> Result<(), Error> {
+/// A copy: the next build would replace the program under a running process.
+fn install_binary(binary: &Path) -> Result<(), Error> {
     let directory = state("bin");
     fs::create_dir_all(&directory).map_err(Error::file(&directory))?;
-    let own = match std::env::var_os("HARNESS_BINARY") {
-        Some(path) => path.into(),
-        None => std::env::current_exe().map_err(Error::file("/proc/self/exe".as_ref()))?,
-    };
     let copy = directory.join("harness");
-    fs::copy(&own, &copy).map_err(Error::file(&own))?;
+    fs::copy(binary, &copy).map_err(Error::file(binary))?;
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).map_err(Error::file(&copy))
 }
 

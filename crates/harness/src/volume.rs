@@ -89,7 +89,7 @@ impl Volume {
         }
         let filling = self.path().join(FILLING);
         // To the last block: writing ends with "no space left", which is the point.
-        let script = r#"free=$(stat -f -c '%a * %S' "$1"); fallocate -l $((free)) "$2" 2>/dev/null || true
+        let script = r#"fallocate -l $(($(stat -f -c '%a * %S' "$1"))) "$2" 2>/dev/null
 cat /dev/zero >>"$2" 2>/dev/null; [ "$(stat -f -c %a "$1")" -eq 0 ]"#;
         Run::new("sh", ["-c", script, "sh", &shown(&self.path()), &shown(&filling)])
             .within(std::time::Duration::from_secs(120))
