@@ -124,7 +124,11 @@ pub fn end_all() -> Result<(), Error> {
 
 /// Processes whose root file system is one of our containers'.
 pub fn strays() -> Vec<i32> {
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let all = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let ours = |pid: &i32| {
         let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
         let root = mounts.lines().find(|line| line.split(' ').nth(4) == Some("/"));

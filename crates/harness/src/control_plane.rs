@@ -202,8 +202,7 @@ pub fn api_answers(layout: &Layout) -> Result<(), String> {
 /// Whether an HTTP server of the cluster answers 200.
 fn http_ok(address: Ipv4Addr, port: u16, path: &str) -> Result<(), String> {
     let seen = |error: std::io::Error| format!("port {port}: {error}");
-    let mut stream =
-        TcpStream::connect_timeout(&(address, port).into(), Duration::from_secs(1)).map_err(seen)?;
+    let mut stream = TcpStream::connect_timeout(&(address, port).into(), Duration::from_secs(1)).map_err(seen)?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).map_err(seen)?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: harness\r\n\r\n").map_err(seen)?;
     let mut answer = String::new();

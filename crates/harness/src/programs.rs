@@ -22,7 +22,7 @@ const PACKAGES: [(&str, &str); 12] = [
     ("iptables", "iptables"),
     ("conntrack", "conntrack"),
     ("debootstrap", "debootstrap"),
-    ("mkfs.ext4", "e2fsprogs"),
+    ("mkfs.xfs", "xfsprogs"),
     ("nsenter", "util-linux"),
     ("mount", "mount"),
     ("sysctl", "procps"),

@@ -42,7 +42,8 @@ fn a_start_that_is_killed_half_way_leaves_nothing_behind_after_down() {
     let layout = Layout::from_environment();
     let before = before();
     // From the first thing that exists to the last but one.
-    let moments = ["before.json", "run/etcd", "run/kube-apiserver", "run/containerd-node-2", "run/kube-proxy-bw-node-3"];
+    let moments =
+        ["before.json", "run/etcd", "run/kube-apiserver", "run/containerd-node-2", "run/kube-proxy-bw-node-3"];
     for moment in moments {
         let mut starting = Command::new(BINARY).arg("up").stdout(Stdio::null()).spawn().unwrap();
         until(moment, MINUTES, || Ok(if state(moment).exists() { Ok(()) } else { Err("not yet".into()) })).unwrap();
@@ -187,7 +188,9 @@ impl World<'_> {
         until("the API to be reached", Duration::from_secs(60), || Ok(self.reaches_api())).unwrap();
         until("the data to be there", Duration::from_secs(60), || {
             let seen = self.sql("select answer from kept");
-            Ok(seen.map_err(|error| error.to_string()).and_then(|text| if text.trim() == "42" { Ok(()) } else { Err(text) }))
+            Ok(seen
+                .map_err(|error| error.to_string())
+                .and_then(|text| if text.trim() == "42" { Ok(()) } else { Err(text) }))
         })
         .unwrap();
     }
@@ -329,14 +332,14 @@ fn full_volume(world: &World) {
     fault::fill(world.layout, &world.claim()).unwrap();
     let error = write().unwrap_err().to_string();
     assert!(error.contains("No space left"), "{error}");
-    let larger = r#"{"spec": {"resources": {"requests": {"storage": "512Mi"}}}}"#;
+    let larger = r#"{"spec": {"resources": {"requests": {"storage": "640Mi"}}}}"#;
     kubectl(world.layout, ["patch", "pvc", &world.claim().name, "-p", larger]).go().unwrap();
     until("the larger volume to have room", Duration::from_secs(60), || {
         Ok(write().map(drop).map_err(|error| error.to_string()))
     })
     .unwrap();
     let claim = get(world.layout, ["pvc", &world.claim().name]).unwrap();
-    assert_eq!(claim["status"]["capacity"]["storage"], "512Mi");
+    assert_eq!(claim["status"]["capacity"]["storage"], "640Mi");
     fault::fill(world.layout, &world.claim()).unwrap();
     write().expect_err("full again");
     fault::free(world.layout, &world.claim()).unwrap();
