@@ -65,9 +65,10 @@ pub fn observe(namespace: &str, name: &str, mut raw: Raw) -> Observed {
         volumes,
         secrets,
         lease: match leases.get(&names.lease()) {
-            Fact::Known(lease) => Fact::Known(lease.clone()),
+            // A Lease from a list that isn't complete may be an old one, and somebody else may lead by now.
+            Fact::Known(lease) if leases.complete => Fact::Known(lease.clone()),
             Fact::Absent => Fact::Absent,
-            Fact::Unknown => Fact::Unknown,
+            Fact::Known(_) | Fact::Unknown => Fact::Unknown,
         },
         config,
         objects: raw.children,

@@ -34,7 +34,7 @@ fn specs() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn a_second_plan_over_the_world_that_the_first_made_is_empty(spec in specs()) {
