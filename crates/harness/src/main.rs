@@ -193,7 +193,7 @@ fn bring_up(layout: &Layout) -> Result<(), Error> {
     let binary = std::env::current_exe().map_err(Error::file("/proc/self/exe".as_ref()))?;
     match up::up(layout, &binary, &say)? {
         Outcome::AlreadyRunning => {
-            say(&format!("the cluster is already running; KUBECONFIG={}", kubeconfig().display()))
+            say(&format!("the cluster is already running; KUBECONFIG={}", kubeconfig().display()));
         }
         Outcome::Started => say(&format!("up after {:.1} s", began.elapsed().as_secs_f64())),
     }

@@ -161,5 +161,6 @@ fn go_build(
         let built = scratch.join(program);
         fs::rename(&built, layout.program(program)).map_err(Error::file(&built))?;
     }
-    fs::remove_dir(&scratch).map_err(Error::file(&scratch))
+    // With what an interrupted build may have left there.
+    fs::remove_dir_all(&scratch).map_err(Error::file(&scratch))
 }
