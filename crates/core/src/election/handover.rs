@@ -119,7 +119,10 @@ pub(super) fn tick(state: &mut State, now: Moment, out: &mut Out) {
 fn cut_off(state: &State, leader: &Leader, now: Moment) -> bool {
     let Some(view) = state.known.sound() else { return false };
     let Some(voters) = view.content.sync.newest() else { return false };
-    let silent = |id| leader.peer(id).is_none_or(|peer| now.since(peer.heard) >= state.settings.cut_off_after);
+    let silent = |id| {
+        let heard = leader.peer(id).map_or(leader.began, |peer| peer.heard);
+        now.since(heard) >= state.settings.cut_off_after
+    };
     let others = view.content.members.without(state.me);
     state.settings.durability == Durability::Quorum
         && !state.stood_back

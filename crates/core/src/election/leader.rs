@@ -17,9 +17,6 @@ pub(super) fn expire(state: &mut State, now: Moment, out: &mut Out) {
         return;
     }
     if planted!(state.settings, PromisesRevive) || planted!(state.settings, LapseIgnored) {
-        if planted!(state.settings, PromisesRevive) {
-            out.push(Effect::StopPostgres);
-        }
         return;
     }
     out.push(Effect::StopPostgres);
