@@ -35,6 +35,9 @@ mod state;
 mod types;
 mod voters;
 
+#[cfg(test)]
+mod tests;
+
 pub use lease::Damage;
 pub use message::{
     Answer, Ask, Consent, Effect, Event, Grant, LeaseContent, LeaseView, LeaseWrite, Memory, Message, Outcome, Phase,
