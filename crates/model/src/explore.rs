@@ -63,8 +63,8 @@ struct Seen {
 impl Seen {
     fn new(world: World) -> Self {
         let mut parts = [0; NODES + 2];
-        for node in 0..NODES {
-            parts[node] = fingerprint(&*world.nodes[node]);
+        for (part, node) in parts.iter_mut().zip(&world.nodes) {
+            *part = fingerprint(&**node);
         }
         parts[NODES] = fingerprint(&*world.net);
         parts[NODES + 1] = fingerprint(&*world.shared);

@@ -91,17 +91,16 @@ pub(super) fn tick(state: &mut State, now: Moment, out: &mut Out) {
         }
         None => {}
         Some(Handover { step: HandoverStep::Stopping, .. }) => {}
-        Some(Handover { why, step: HandoverStep::Polling { ballot, end } }) => {
-            if ballot.complete() || ballot.until <= now {
-                match choose(state, *why, ballot, *end) {
-                    Some((at_least, target)) => set_step(state, HandoverStep::Settling { target, at_least }),
-                    None => {
-                        resume(state, "no standby is known to have everything: PostgreSQL starts again in place", out)
-                    }
-                }
-                tick(state, now, out);
+        Some(Handover { why, step: HandoverStep::Polling { ballot, end } })
+            if ballot.complete() || ballot.until <= now =>
+        {
+            match choose(state, *why, ballot, *end) {
+                Some((at_least, target)) => set_step(state, HandoverStep::Settling { target, at_least }),
+                None => resume(state, "no standby is known to have everything: PostgreSQL starts again in place", out),
             }
+            tick(state, now, out);
         }
+        Some(Handover { step: HandoverStep::Polling { .. }, .. }) => {}
         Some(Handover { step: HandoverStep::Settling { target, at_least }, .. }) => {
             let (target, at_least) = (*target, *at_least);
             // A write on its way would take the version that the consent names.
