@@ -16,7 +16,10 @@ pub(super) fn expire(state: &mut State, now: Moment, out: &mut Out) {
     if !leader.until.passed(now.plus(state.settings.stop_budget)) {
         return;
     }
-    if planted!(state.settings, PromisesRevive) || planted!(state.settings, LapseIgnored) {
+    if planted!(state.settings, PromisesRevive) {
+        return;
+    }
+    if planted!(state.settings, LapseIgnored) {
         return;
     }
     out.push(Effect::StopPostgres);
