@@ -76,6 +76,8 @@ pub const POSTGRES_PORT: u16 = 5432;
 pub const AGENT_PORT: u16 = 8008;
 
 /// How long a pod is given to stop: `terminationGracePeriodSeconds`, by which the agent measures how hard it stops PostgreSQL.
+/// A fast shutdown writes a checkpoint, which on a busy server with large buffers takes tens of seconds; what is cut off here is
+/// replayed at the next start.
 pub const GRACE_PERIOD_SECONDS: u64 = 120;
 
 /// Probes, on [`AGENT_PORT`]. 200 is yes, 503 is no; the body says why in one line.

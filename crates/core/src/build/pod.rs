@@ -14,12 +14,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Parent, scheduling};
-use crate::contract::{AGENT_PORT, CONTAINER, INIT_CONTAINER, POSTGRES_PORT, env, path, probe};
+use crate::contract::{AGENT_PORT, CONTAINER, GRACE_PERIOD_SECONDS, INIT_CONTAINER, POSTGRES_PORT, env, path, probe};
 use crate::object::{self, Desired, Kind};
-
-/// How long a pod may take to stop: PostgreSQL's fast shutdown writes a checkpoint, which on a busy server with large buffers
-/// takes tens of seconds; what is cut off here is replayed at the next start.
-const GRACE_SECONDS: i64 = 120;
 
 /// What a container gets when the spec says nothing. PostgreSQL with its own defaults (128 MB of shared buffers, a hundred
 /// connections) lives in 256 MiB when idle and below 1 GiB when busy. There is no CPU limit by default: a throttled agent
@@ -58,7 +54,7 @@ fn spec(parent: &Parent<'_>, instance: &str) -> PodSpec {
         subdomain: Some(parent.names.pods()),
         service_account_name: Some(parent.names.agent_account()),
         restart_policy: Some("Always".to_owned()),
-        termination_grace_period_seconds: Some(GRACE_SECONDS),
+        termination_grace_period_seconds: i64::try_from(GRACE_PERIOD_SECONDS).ok(),
         image_pull_secrets: Some(cluster.image_pull_secrets.clone()),
         // Environment variables for every Service of the namespace would change what a pod sees with each new one.
         enable_service_links: Some(false),
