@@ -14,13 +14,14 @@ const READING: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Configuration {
     complaints: Vec<String>,
+    pending: Vec<String>,
     due: Instant,
 }
 
 impl Configuration {
     /// Nothing is known yet.
     pub fn unknown() -> Self {
-        Self { complaints: vec![], due: Instant::now() }
+        Self { complaints: vec![], pending: vec![], due: Instant::now() }
     }
 
     /// It was written again.
@@ -43,8 +44,14 @@ impl Configuration {
             complaints.push(format!("{}{name}: {}", error.file, error.error));
         }
         self.complaints = complaints;
+        self.pending = pending;
         self.due = Instant::now() + CHECK;
         Ok(())
+    }
+
+    /// Parameters whose new value waits for a restart.
+    pub fn pending(&self) -> &[String] {
+        &self.pending
     }
 
     /// What it complained about.

@@ -96,6 +96,7 @@ impl Instance {
                     let name = standby.observe(&sample(&state), began.elapsed());
                     let notes = self.standby_notes(name, &configuration);
                     self.board.set_vitals(vitals(&state, postmaster.pid()));
+                    self.board.report(|report| report.pending_restart = configuration.pending().to_vec());
                     self.report_standby(state, name, notes, view.as_ref());
                 }
                 Err(error) => self.report_silence(error.to_string()),

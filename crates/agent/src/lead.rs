@@ -105,6 +105,7 @@ impl Instance {
             Ok(()) => {
                 report.state = InstanceState::Leading;
                 report.accepts_sql = true;
+                report.pending_restart = primary.configuration.pending().to_vec();
                 report.message = notes;
             }
             // The API being away is no reason to call a primary that answers broken, once it is published.

@@ -28,8 +28,6 @@ const SLOTS_CHECK: Duration = Duration::from_secs(10);
 const ACCEPTANCE_CHECK: Duration = Duration::from_secs(4);
 /// The longest that the user's first SQL may take.
 const POST_INIT_DEADLINE: Duration = Duration::from_secs(1800);
-/// "There is such a table", in PostgreSQL's codes.
-const DUPLICATE_TABLE: &str = "42P07";
 
 /// What the agent of a primary keeps between looks.
 #[derive(Debug)]
@@ -150,10 +148,10 @@ impl Instance {
         let database = &self.inputs.app.database;
         let socket = self.places.socket.path();
         let session = Session::local_for_users(socket, POSTGRES_PORT, database, POST_INIT_DEADLINE).await?;
-        match session.run_script(BEGIN).await {
-            Err(error) if error.code().is_some_and(|code| code.code() == DUPLICATE_TABLE) => return Ok(()),
-            begun => begun?,
+        if session.has_table("bellwether.post_init_sql").await? {
+            return Ok(());
         }
+        session.run_script(BEGIN).await?;
         for (index, statement) in statements.iter().enumerate() {
             let done = Self::keep_turning(&self.board, session.run_script(statement)).await;
             done.map_err(|cause| Trouble::PostInitSql { index, cause })?;

@@ -166,6 +166,8 @@ pub struct Report {
     pub accepts_sql: bool,
     /// Why it isn't further, for people; with progress in tens of per cent while it joins.
     pub message: Option<String>,
+    /// Parameters whose new value waits for a restart of PostgreSQL.
+    pub pending_restart: Vec<String>,
     /// PostgreSQL's full version, such as `17.6`.
     pub postgres_version: Option<String>,
     /// Version of the agent.

@@ -167,8 +167,19 @@ fn synced(view: &View<'_>) -> Says {
         .filter(|pod| pod.hash.as_deref() != Some(&build::pod::current_hash(view.parent, &pod.name)))
         .map(|pod| pod.name.clone())
         .collect();
-    if outdated.is_empty() {
+    let waiting: BTreeSet<_> =
+        view.pods().filter_map(|pod| pod.report.known()).flat_map(|r| &r.pending_restart).collect();
+    if outdated.is_empty() && waiting.is_empty() {
         return says(true, Reason::AsSpecified, "every instance runs with the spec as it is".to_owned());
+    }
+    if outdated.is_empty() {
+        let names: Vec<_> = waiting.into_iter().map(String::as_str).collect();
+        let message = format!(
+            "spec.parameters: {} takes effect with a restart, and this release restarts nothing by itself: delete the pods one by \
+             one, the primary last",
+            names.join(", ")
+        );
+        return says(false, Reason::NotYetActedOn, message);
     }
     let message = format!(
         "{} run with an earlier spec, and this release restarts nothing by itself: delete their pods one by one, the primary last",

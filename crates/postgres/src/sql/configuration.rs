@@ -95,6 +95,14 @@ impl Session {
         Ok(errors)
     }
 
+    /// Whether there is a table of this (qualified) name in the session's database.
+    pub async fn has_table(&self, name: &str) -> Result<bool, SqlError> {
+        const WHAT: &str = "look for a table";
+        let row =
+            self.within(WHAT, self.client.query_one("select to_regclass($1::text) is not null as v", &[&name])).await?;
+        Answer { what: WHAT, row: &row }.get("v")
+    }
+
     /// A setting's value as the server has it.
     pub async fn setting(&self, name: &str) -> Result<Option<String>, SqlError> {
         const WHAT: &str = "ask for a setting";

@@ -1,6 +1,6 @@
 //! Creating, scaling, repairing.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::object::Kind;
 use crate::plan::world::{NAME, World};
@@ -125,6 +125,20 @@ fn a_changed_image_is_said_and_nothing_restarts() {
 }
 
 #[test]
+fn a_parameter_that_waits_for_a_restart_is_said() {
+    let mut world = World::settled(json!({"replicas": 2}));
+    let pod = world.get(Kind::Pod, "orders-2");
+    let report = &mut pod["metadata"]["annotations"][labels::REPORT];
+    let mut said: Value = serde_json::from_str(report.as_str().unwrap()).unwrap();
+    said["pendingRestart"] = json!(["max_connections"]);
+    *report = said.to_string().into();
+    world.step();
+    let (holds, reason, message) = world.condition("Synced");
+    assert_eq!((holds.as_str(), reason.as_str()), ("False", "NotYetActedOn"));
+    assert!(message.contains("max_connections"), "{message}");
+}
+
+#[test]
 fn the_operators_own_image_is_no_reason_to_restart() {
     let world = World::settled(json!({"replicas": 1}));
     let observed = world.observe();
@@ -170,7 +184,7 @@ fn a_deleted_lease_comes_back_with_the_last_term_and_the_last_primary() {
 fn whoever_was_told_to_initialise_stays_the_only_one() {
     let mut world = World::with(json!({"replicas": 3}));
     world.step();
-    let mut config: serde_json::Value =
+    let mut config: Value =
         serde_json::from_str(world.get(Kind::ConfigMap, "orders-config")["data"]["instance.json"].as_str().unwrap())
             .unwrap();
     config["bootstrapInstance"] = "orders-3".into();
