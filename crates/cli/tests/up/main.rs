@@ -9,5 +9,6 @@ mod home;
 mod idle;
 mod instances;
 mod kubectl;
+mod settings;
 mod stopping;
 mod trial;
