@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bellwether_api::names::Names;
 use tokio_postgres::Client as Session;
+use tokio_postgres::error::SqlState;
 
 use super::{CONNECT_WITHIN, Figures, Lag, Trial, TrialError};
 use crate::connection::{Connection, Target, describe, sql};
@@ -107,12 +108,16 @@ impl Trial {
     }
 }
 
-/// Asks until the answer is `true`; returns when the first such answer came.
+/// Asks until the answer is `true`; returns when the first such answer came. A standby may not even have the table yet: commits wait
+/// for a quorum, not for everybody, and a standby that has a commit may not have replayed it.
 async fn until_visible(session: &Session, target: &Target, question: &str) -> Result<Instant, TrialError> {
     let asked = Instant::now();
     loop {
-        if one(session, target, question).await? == "true" {
-            return Ok(Instant::now());
+        match session.query_one(question, &[]).await {
+            Ok(row) if row.get::<_, String>(0) == "true" => return Ok(Instant::now()),
+            Ok(_) => {}
+            Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => {}
+            Err(error) => return Err(sql(target, describe(&error)).into()),
         }
         if asked.elapsed() > VISIBLE_WITHIN {
             let problem =
