@@ -45,7 +45,8 @@ fn what_the_api_server_checks_by_itself(#[case] path: &str, #[case] keyword: &st
 
 #[test]
 fn the_default_version_is_the_newest_tested() {
-    let newest = versions::SUPPORTED.iter().rfind(|version| version.tested).expect("one is tested");
+    let newest =
+        versions::SUPPORTED.iter().rfind(|version| version.tested != versions::Tested::Not).expect("one is tested");
     assert_eq!(versions::DEFAULT, newest.major);
 }
 

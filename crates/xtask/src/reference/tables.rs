@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use bellwether_api::owned::{TOPICS, Topic};
 use bellwether_api::reason::Reason;
-use bellwether_api::versions::{self, SUPPORTED};
+use bellwether_api::versions::{self, SUPPORTED, Tested};
 
 use super::{HEADER, cell, prose};
 
@@ -16,7 +16,11 @@ pub fn versions() -> String {
          | version | tested | image by default |\n|---|---|---|\n"
     );
     for version in SUPPORTED {
-        let tested = if version.tested { "yes: our suites run on it" } else { "no; expected to work" };
+        let tested = match version.tested {
+            Tested::Suites => "yes: every suite",
+            Tested::Trial => "yes: `bellwether try`",
+            Tested::Not => "no; expected to work",
+        };
         let default = if version.major == versions::DEFAULT { " (taken when none is named)" } else { "" };
         let image = versions::default_image(version.major);
         writeln!(page, "| `\"{}\"`{default} | {tested} | `{image}` |", version.major).expect("a String takes any text");
