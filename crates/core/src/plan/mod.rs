@@ -147,7 +147,10 @@ fn leftovers(observed: &Observed, parent: &Parent<'_>) -> Vec<String> {
     for (kind, listing) in &observed.objects {
         for (name, object) in &listing.items {
             let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-            let controller = owners.filter(|owner| owner["controller"] == true).find_map(|owner| owner["uid"].as_str());
+            // Kubernetes gives the slices of the `-pods` Service that Service's labels and makes it their controller: they are
+            // found by our label, but they are no cluster's.
+            let clusters = owners.filter(|owner| owner["controller"] == true && owner["kind"] == "PostgresCluster");
+            let controller = clusters.filter_map(|owner| owner["uid"].as_str()).next();
             left.extend(theirs(controller).then(|| format!("{kind} {name}")));
         }
     }

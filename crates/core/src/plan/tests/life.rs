@@ -30,6 +30,16 @@ fn a_cluster_comes_up_to_ready_and_stays_silent() {
 }
 
 #[test]
+fn slices_that_kubernetes_makes_for_a_service_of_ours_are_not_waited_for() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    let service = json!({"apiVersion": "v1", "kind": "Service", "name": "orders-pods", "uid": "s", "controller": true});
+    let slice = json!({"metadata": {"name": "orders-pods-x7k2p", "ownerReferences": [service]}, "endpoints": []});
+    world.put(Kind::EndpointSlice, "orders-pods-x7k2p", slice);
+    assert_eq!(world.settle().waiting_on, []);
+    assert_eq!(world.condition("Ready").0, "True");
+}
+
+#[test]
 fn read_only_clients_reach_streaming_standbys_and_nobody_else() {
     let mut world = World::settled(json!({"replicas": 3}));
     world.run("orders-3", 3, "standby", "CatchingUp");
