@@ -20,8 +20,7 @@ setup: ## Install what building and testing need (PostgreSQL from the distributi
 
 .PHONY: build
 build: setup ## Build the static release binary and print where it is
-	@RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --package bellwether --target $(HOST)
-	@echo "$(STATIC)"
+	@hack/build
 
 .PHONY: try
 try: build ## Start a three-instance PostgreSQL, write, read from each standby, print figures, stop (README's first command)
@@ -63,10 +62,17 @@ cluster-up: ## A real three-node Kubernetes on this machine, from package regist
 cluster-down: ## Remove that cluster and everything of it
 	@cargo run --quiet --locked --package harness -- down
 
+.PHONY: image
+image: setup ## The operator's image as an OCI archive with its SBOM (IMAGE=name OUT=directory; docs/install.md)
+	@hack/image
+
+.PHONY: image-check
+image-check: setup ## Build the image twice, in two fresh clones, and compare (minutes)
+	@hack/image --check
+
 # Targets that a later part of the work fills. They say so and fail, so that nobody takes silence for success.
-.PHONY: e2e sim image
+.PHONY: e2e sim
 e2e: ## End-to-end tests on a real three-node Kubernetes (not built yet)
 sim: ## Simulation of operator and agents by seed (not built yet)
-image: ## The operator's image as an OCI tarball (not built yet)
-e2e sim image:
+e2e sim:
 	@echo "make $@: not built yet; see docs/roadmap.md" >&2; exit 2
