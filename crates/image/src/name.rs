@@ -18,11 +18,6 @@ impl ImageName {
     pub fn tag(&self) -> &str {
         &self.tag
     }
-
-    /// The part before it.
-    pub fn repository(&self) -> &str {
-        &self.repository
-    }
 }
 
 impl fmt::Display for ImageName {
@@ -69,13 +64,13 @@ mod tests {
 
     #[test]
     fn full_names_are_taken_apart_and_put_together_again() {
-        for (name, repository, tag) in [
-            ("bellwether.dev/operator:0.1.0", "bellwether.dev/operator", "0.1.0"),
-            ("localhost:5000/a/b-c:v1.0_RC1", "localhost:5000/a/b-c", "v1.0_RC1"),
-            ("localhost/x:1", "localhost/x", "1"),
+        for (name, tag) in [
+            ("bellwether.dev/operator:0.1.0", "0.1.0"),
+            ("localhost:5000/a/b-c:v1.0_RC1", "v1.0_RC1"),
+            ("localhost/x:1", "1"),
         ] {
             let read: ImageName = name.parse().expect(name);
-            assert_eq!((read.repository(), read.tag(), read.to_string().as_str()), (repository, tag, name));
+            assert_eq!((read.tag(), read.to_string().as_str()), (tag, name));
         }
     }
 
