@@ -1,6 +1,6 @@
 //! Who may do what: the least that the code needs, spelled out. No wildcards.
 //!
-//! The manifests in `deploy/rbac` are rendered from these functions, and the integration tests run the operator under exactly
+//! The manifest and the chart in `deploy` are rendered from these functions, and the integration tests run the operator under exactly
 //! this role: a verb that is missing fails a test, and one that is too many stands here for everybody to see.
 
 use bellwether_api::GROUP;
@@ -12,6 +12,12 @@ use crate::object::Kind;
 
 /// The name of the operator's ClusterRole, its binding and its service account.
 pub const OPERATOR: &str = "bellwether-operator";
+
+/// The name of the Role by which operators agree on who leads, and of its binding.
+pub const OPERATOR_LEADER: &str = "bellwether-operator-leader";
+
+/// The Lease by which operators agree on who leads, in their own namespace.
+pub const LEADER_LEASE: &str = OPERATOR;
 
 /// What the operator may do.
 pub fn operator_role() -> ClusterRole {
@@ -34,6 +40,16 @@ pub fn operator_rules() -> Vec<PolicyRule> {
         rule(group, &[plural], operator_verbs(*kind))
     }));
     rules
+}
+
+/// What operators need, in their own namespace, to agree on who leads. `create` can't be limited to a name: the name is not known to
+/// the authorizer then.
+pub fn leader_rules() -> Vec<PolicyRule> {
+    let lease = |verbs: &[&str]| rule("coordination.k8s.io", &["leases"], verbs);
+    vec![
+        PolicyRule { resource_names: Some(vec![LEADER_LEASE.to_owned()]), ..lease(&["get", "update"]) },
+        lease(&["create"]),
+    ]
 }
 
 /// Every child is cached (list, watch), looked at afresh where it matters (get), and applied (create, patch). Beyond that:
@@ -88,7 +104,7 @@ mod tests {
     #[test]
     fn nothing_is_a_wildcard() {
         let agent = agent_rules(&Names::of("a"), &["a-1".to_owned()]);
-        for rule in operator_rules().into_iter().chain(agent) {
+        for rule in operator_rules().into_iter().chain(leader_rules()).chain(agent) {
             let lists = [rule.api_groups, rule.resources, Some(rule.verbs), rule.resource_names];
             assert!(!lists.into_iter().flatten().flatten().any(|item| item == "*"));
         }

@@ -6,9 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use bellwether_core::rbac;
-
-use crate::{reference, yaml};
+use crate::{deploy, reference, yaml};
 
 /// A generated file.
 pub struct File {
@@ -22,16 +20,16 @@ pub struct File {
 pub fn files() -> Result<Vec<File>, String> {
     let json_of = |object: serde_json::Result<serde_json::Value>| object.map_err(|why| format!("as JSON: {why}"));
     let crd = json_of(serde_json::to_value(bellwether_api::v1::crd()))?;
-    let role = json_of(serde_json::to_value(rbac::operator_role()))?;
     let file = |path, content| File { path, content };
-    Ok(vec![
+    let mut files = vec![
         file("deploy/crds/postgresclusters.bellwether.dev.yaml", yaml::document(&crd)?),
-        file("deploy/rbac/operator.yaml", yaml::document(&role)?),
         file("docs/reference/postgrescluster.md", reference::cluster::page()),
         file("docs/reference/versions.md", reference::tables::versions()),
         file("docs/reference/parameters.md", reference::tables::parameters()),
         file("docs/reference/reasons.md", reference::tables::reasons()),
-    ])
+    ];
+    files.extend(deploy::files()?);
+    Ok(files)
 }
 
 /// Writes what has changed.
@@ -79,10 +77,14 @@ fn describe(root: &Path, file: &File) -> String {
 mod tests {
     use super::*;
 
+    /// The objects that are applied as they are: the chart's templates are Helm's to read.
     fn objects() -> Vec<(&'static str, serde_json::Value)> {
-        let yaml = |file: &File| serde_saphyr::from_str(&file.content).expect("it reads back");
+        let read = |file: &File| -> Vec<serde_json::Value> {
+            serde_saphyr::from_multiple(&file.content).unwrap_or_else(|why| panic!("{}: {why}", file.path))
+        };
         let files = files().expect("files");
-        files.iter().filter(|file| file.path.ends_with(".yaml")).map(|file| (file.path, yaml(file))).collect()
+        let manifests = files.iter().filter(|file| file.path.ends_with(".yaml") && !file.path.contains("/chart/"));
+        manifests.flat_map(|file| read(file).into_iter().map(|object| (file.path, object))).collect()
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The project's own chores: `cargo xtask generate [--check]` and `cargo xtask boundaries`.
 
 mod boundaries;
+mod deploy;
 mod generate;
 mod reference;
 mod yaml;
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask <chore>
-  generate          write CRDs, RBAC and reference docs from the types
+  generate          write CRDs, manifests, the chart and reference docs from the types
   generate --check  fail when a generated file isn't what the types say
   boundaries        fail when `core` or `api` reach for a clock, randomness, I/O or anything async";
 

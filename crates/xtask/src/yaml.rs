@@ -5,20 +5,32 @@
 use serde_json::{Map, Value};
 
 /// What stands at the top of a generated file.
-const HEADER: &str = "# Made by `make generate` from the types; changes here are lost.\n";
+pub const HEADER: &str = "# Made by `make generate` from the types; changes here are lost.\n";
 
 /// `object` as a YAML document.
 pub fn document(object: &Value) -> Result<String, String> {
+    Ok(format!("{HEADER}---\n{}", body(object)?))
+}
+
+/// Several of them as one file.
+pub fn documents(objects: &[Value]) -> Result<String, String> {
+    let bodies: Vec<_> =
+        objects.iter().map(|object| Ok(format!("---\n{}", body(object)?))).collect::<Result<_, String>>()?;
+    Ok(format!("{HEADER}{}", bodies.concat()))
+}
+
+/// `object` as YAML and nothing else.
+pub fn body(object: &Value) -> Result<String, String> {
     let mut options = serde_saphyr::SerializerOptions::default();
     options.folded_wrap_chars = 110;
     let text =
         serde_saphyr::to_string_with_options(&sorted(object), options).map_err(|why| format!("as YAML: {why}"))?;
-    Ok(format!("{HEADER}---\n{}\n", text.trim_end()))
+    Ok(format!("{}\n", text.trim_end()))
 }
 
 /// The same with keys in order. Whether `serde_json` keeps its maps sorted depends on features that any dependency may turn
 /// on, and the generated files must not depend on that.
-fn sorted(value: &Value) -> Value {
+pub fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
             let mut keys: Vec<_> = map.keys().collect();
