@@ -12,6 +12,8 @@ mod scheduling;
 pub mod secret;
 pub mod service;
 pub mod slices;
+#[cfg(test)]
+mod tests;
 pub mod volume;
 
 use std::collections::BTreeMap;

@@ -1,7 +1,9 @@
 //! Where an instance may run: the spec's rules, with our anti-affinity merged in.
 
 use bellwether_api::v1::AntiAffinity;
-use k8s_openapi::api::core::v1::{Affinity, PodAffinityTerm, PodSpec, WeightedPodAffinityTerm};
+use k8s_openapi::api::core::v1::{
+    Affinity, PodAffinityTerm, PodSpec, TopologySpreadConstraint, WeightedPodAffinityTerm,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::Parent;
@@ -14,8 +16,22 @@ pub(super) fn apply(parent: &Parent<'_>, pod: &mut PodSpec) {
     pod.affinity = affinity(parent);
     pod.node_selector = Some(scheduling.node_selector.clone()).filter(|labels| !labels.is_empty());
     pod.tolerations = Some(scheduling.tolerations.clone());
-    pod.topology_spread_constraints = Some(scheduling.topology_spread_constraints.clone());
+    pod.topology_spread_constraints = Some(spread(parent));
     pod.priority_class_name = scheduling.priority_class_name.clone();
+}
+
+/// Without a selector Kubernetes counts no pod at all, and a constraint that was written down does nothing: it means our own.
+fn spread(parent: &Parent<'_>) -> Vec<TopologySpreadConstraint> {
+    let own = |mut constraint: TopologySpreadConstraint| {
+        constraint.label_selector.get_or_insert_with(|| instances(parent));
+        constraint
+    };
+    parent.cluster.spec.scheduling.topology_spread_constraints.iter().cloned().map(own).collect()
+}
+
+/// Selects the cluster's instances.
+fn instances(parent: &Parent<'_>) -> LabelSelector {
+    LabelSelector { match_labels: Some(parent.selector()), ..LabelSelector::default() }
 }
 
 fn affinity(parent: &Parent<'_>) -> Option<Affinity> {
@@ -25,7 +41,7 @@ fn affinity(parent: &Parent<'_>) -> Option<Affinity> {
         return affinity;
     }
     let term = PodAffinityTerm {
-        label_selector: Some(LabelSelector { match_labels: Some(parent.selector()), ..LabelSelector::default() }),
+        label_selector: Some(instances(parent)),
         topology_key: NODE.to_owned(),
         ..PodAffinityTerm::default()
     };
