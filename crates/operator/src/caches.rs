@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bellwether_api::labels;
-use bellwether_api::v1::PostgresCluster;
 use bellwether_core::object::Kind;
 use bellwether_core::observed::Listing;
+use bellwether_runtime::queue::Priority;
 use bellwether_runtime::watch::{Cache, GroupBy, Key, Namespaces};
-use kube::api::{ApiResource, DynamicObject};
-use kube::core::GroupVersionKind;
+use kube::api::DynamicObject;
 use serde_json::Value;
+
+use crate::port::Resource;
 
 /// Everything that is watched.
 #[derive(Clone, Debug)]
@@ -26,10 +27,10 @@ impl Caches {
     pub fn new(namespaces: &Namespaces) -> Self {
         let children = Kind::ALL.into_iter().map(|kind| {
             let strip = if kind == Kind::Secret { hide_contents } else { keep };
-            (kind, Cache::new(resource(kind), GroupBy::Label(labels::CLUSTER), namespaces, strip))
+            (kind, Cache::new(Resource::Child(kind).api_resource(), GroupBy::Label(labels::CLUSTER), namespaces, strip))
         });
         Self {
-            clusters: Cache::new(ApiResource::erase::<PostgresCluster>(&()), GroupBy::Itself, namespaces, keep),
+            clusters: Cache::new(Resource::Cluster.api_resource(), GroupBy::Itself, namespaces, keep),
             children: children.collect(),
         }
     }
@@ -55,10 +56,13 @@ impl Caches {
     }
 }
 
-/// The resource of a kind.
-pub fn resource(kind: Kind) -> ApiResource {
-    let (group, version, name, plural) = kind.coordinates();
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), plural)
+/// How soon a change in this cache is looked at: somebody waits for a change of a spec or of an instance; the rest can wait a
+/// moment.
+pub fn priority(cache: &Cache) -> Priority {
+    match cache.resource.plural.as_str() {
+        "postgresclusters" | "pods" | "leases" => Priority::Urgent,
+        _ => Priority::Change,
+    }
 }
 
 /// As JSON.

@@ -7,14 +7,14 @@ use bellwether_api::labels;
 use bellwether_api::v1::PostgresCluster;
 use bellwether_core::object;
 use bellwether_core::plan::Note;
-use bellwether_runtime::client::within;
 use bellwether_runtime::watch::Key;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Event, EventSource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::{Client, Resource};
+use kube::Resource as _;
 use serde_json::json;
+
+use crate::port::{Port, Request, Resource, Verb};
 
 /// The API server keeps events for an hour by default; after that the object to count on is gone.
 const REMEMBERED: SignedDuration = SignedDuration::from_mins(50);
@@ -36,24 +36,19 @@ struct Told {
 
 impl Events {
     /// Publishes `note` about `cluster`. That it fails is logged and nothing more: no work may depend on being talked about.
-    pub async fn publish(&self, client: &Client, key: &Key, cluster: &PostgresCluster, note: &Note, now: Timestamp) {
+    pub async fn publish(&self, port: &impl Port, key: &Key, cluster: &PostgresCluster, note: &Note, now: Timestamp) {
         let uid = cluster.metadata.uid.clone().unwrap_or_default();
         let name = format!("{}.{}", key.name, object::hash(&json!([uid, note.reason, note.message])));
         let told = self.count(&name, now);
-        let api: Api<Event> = Api::namespaced(client.clone(), &key.namespace);
-        let published = if told.count == 1 {
-            let event = event(key, cluster, note, name, now);
-            within(async { api.create(&manager(), &event).await.map(drop) }).await
+        let verb = if told.count == 1 {
+            // Built by our own types: it always serialises.
+            Verb::Create(serde_json::to_value(event(key, cluster, note, &name, now)).unwrap_or_default())
         } else {
-            let patch = json!({"count": told.count, "lastTimestamp": Time(now)});
-            let params =
-                PatchParams { field_manager: Some(labels::OPERATOR_MANAGER.to_owned()), ..PatchParams::default() };
-            within(async { api.patch(&name, &params, &Patch::Merge(&patch)).await.map(drop) }).await
+            Verb::Merge(json!({"count": told.count, "lastTimestamp": Time(now)}))
         };
-        match published {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, reason = note.reason, "event not published"),
-            Err(error) => tracing::debug!(%error, reason = note.reason, "event not published"),
+        let request = Request { resource: Resource::Event, namespace: key.namespace.clone(), name, verb };
+        if let Err(error) = port.send(request).await {
+            tracing::debug!(%error, reason = note.reason, "event not published");
         }
     }
 
@@ -76,13 +71,13 @@ impl Events {
     }
 }
 
-fn manager() -> PostParams {
-    PostParams { field_manager: Some(labels::OPERATOR_MANAGER.to_owned()), ..PostParams::default() }
-}
-
-fn event(key: &Key, cluster: &PostgresCluster, note: &Note, name: String, now: Timestamp) -> Event {
+fn event(key: &Key, cluster: &PostgresCluster, note: &Note, name: &str, now: Timestamp) -> Event {
     Event {
-        metadata: ObjectMeta { name: Some(name), namespace: Some(key.namespace.clone()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(key.namespace.clone()),
+            ..ObjectMeta::default()
+        },
         involved_object: cluster.object_ref(&()),
         type_: Some(if note.warning { "Warning" } else { "Normal" }.to_owned()),
         reason: Some(note.reason.clone()),

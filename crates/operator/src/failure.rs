@@ -1,7 +1,8 @@
 //! What can go wrong between us and the API server, by what is to be done about it.
 
 use bellwether_core::check::Violation;
-use bellwether_runtime::client::DeadlinePassed;
+
+use crate::port::CallError;
 
 /// Why a reconcile did not get to its end.
 #[derive(Debug, thiserror::Error)]
@@ -45,39 +46,28 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// From an answer of the API server.
-    pub fn of(doing: impl Into<String>, error: &kube::Error) -> Self {
+    /// From a request that got no good answer.
+    pub fn of(doing: impl Into<String>, error: CallError) -> Self {
         let doing = doing.into();
         match error {
-            kube::Error::Api(status) => {
-                let cause = status.message.clone();
-                match status.code {
-                    409 | 412 => Self::Overtaken { doing, cause },
-                    // 404 to a write: the namespace is gone or the kind isn't served.
-                    400 | 401 | 403 | 404 | 405 | 413 | 415 | 422 => Self::Refused { doing, cause },
-                    _ => Self::Transient { doing, cause },
-                }
+            CallError::Refused { code: 409 | 412, message: cause } => Self::Overtaken { doing, cause },
+            // 404 to a write: the namespace is gone or the kind isn't served.
+            CallError::Refused { code: 400 | 401 | 403 | 404 | 405 | 413 | 415 | 422, message: cause } => {
+                Self::Refused { doing, cause }
             }
-            other => Self::Transient { doing, cause: other.to_string() },
+            CallError::Refused { message: cause, .. } | CallError::Unanswered { cause } => {
+                Self::Transient { doing, cause }
+            }
         }
-    }
-
-    /// From a request that did not answer in time.
-    pub fn late(doing: impl Into<String>, deadline: DeadlinePassed) -> Self {
-        Self::Transient { doing: doing.into(), cause: deadline.to_string() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::core::Status;
 
     fn answer(code: u16, message: &str) -> Failure {
-        Failure::of(
-            "apply Secret a-ca",
-            &kube::Error::Api(Box::new(Status { code, message: message.into(), ..Status::default() })),
-        )
+        Failure::of("apply Secret a-ca", CallError::Refused { code, message: message.into() })
     }
 
     #[test]

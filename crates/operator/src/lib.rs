@@ -2,24 +2,30 @@
 //!
 //! | step | file | needs |
 //! |---|---|---|
-//! | observe | [`observe`] | caches, and a live read where a cache must not be trusted |
+//! | observe | `observe` | caches, and a live read where a cache must not be trusted |
 //! | plan, check | `bellwether_core::{plan, check}` | nothing |
-//! | act | [`act`], [`secrets`] | a client, randomness |
-//! | say | [`status`], [`events`] | a client |
+//! | act | `act`, [`secrets`], [`mint`] | the [`port`] |
+//! | say | `status`, `events` | the [`port`] |
 //!
-//! [`run`] feeds keys of clusters from watches through a queue into [`reconcile`].
+//! [`run`] feeds keys of clusters from watches through a queue into a [`Reconciler`]. The same reconciler runs in a simulator: see
+//! [`port`].
 
 mod act;
 mod caches;
 mod events;
 mod failure;
+pub mod mint;
 mod observe;
+pub mod port;
 mod reconcile;
 mod run;
-mod secrets;
+pub mod secrets;
 mod settings;
 mod status;
 
+pub use caches::{Caches, priority};
+pub use events::Events;
 pub use failure::Failure;
+pub use reconcile::Reconciler;
 pub use run::{RunError, run};
 pub use settings::Settings;

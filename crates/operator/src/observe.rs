@@ -3,22 +3,19 @@
 //! Never: calls a cluster absent because a cache doesn't have it. Volumes are deleted on that word, so the API server is asked.
 
 use bellwether_api::names::Names;
-use bellwether_api::v1::PostgresCluster;
 use bellwether_core::contract::key;
 use bellwether_core::fact::Fact;
 use bellwether_core::object::Kind;
 use bellwether_core::observed::{self, Observed, Raw};
-use bellwether_runtime::client::within;
 use bellwether_runtime::watch::Key;
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client};
 use serde_json::Value;
 
 use crate::caches::{Caches, json};
 use crate::failure::Failure;
+use crate::port::{Answer, Port, Request, Resource, Verb};
 
 /// Looks.
-pub async fn observe(client: &Client, caches: &Caches, key: &Key) -> Result<Observed, Failure> {
+pub async fn observe(port: &impl Port, caches: &Caches, key: &Key) -> Result<Observed, Failure> {
     let children: std::collections::BTreeMap<_, _> =
         Kind::ALL.into_iter().map(|kind| (kind, caches.listing(kind, key))).collect();
     let cached = caches.clusters.group(key).get(&key.name).map(|object| json(object));
@@ -28,27 +25,30 @@ pub async fn observe(client: &Client, caches: &Caches, key: &Key) -> Result<Obse
         None if !caches.clusters.complete() => Fact::Unknown,
         // Nothing hangs on it, so nobody needs to be asked.
         None if !has_volumes => Fact::Absent,
-        None => Fact::looked_up(live_cluster(client, key).await?),
+        None => Fact::looked_up(live_cluster(port, key).await?),
     };
     let owner_password = match &cluster {
-        Fact::Known(cluster) => owner_password(client, key, cluster, &children[&Kind::Secret]).await?,
+        Fact::Known(cluster) => owner_password(port, key, cluster, &children[&Kind::Secret]).await?,
         Fact::Absent | Fact::Unknown => Fact::Absent,
     };
     Ok(observed::observe(&key.namespace, &key.name, Raw { cluster, children, owner_password }))
 }
 
 /// The cluster as the API server has it now.
-pub async fn live_cluster(client: &Client, key: &Key) -> Result<Option<Value>, Failure> {
-    let doing = || format!("get PostgresCluster {key}");
-    let api: Api<PostgresCluster> = Api::namespaced(client.clone(), &key.namespace);
-    let found = within(api.get_opt(&key.name)).await.map_err(|late| Failure::late(doing(), late))?;
-    let found = found.map_err(|error| Failure::of(doing(), &error))?;
-    Ok(found.map(|cluster| serde_json::to_value(cluster).unwrap_or_default()))
+pub async fn live_cluster(port: &impl Port, key: &Key) -> Result<Option<Value>, Failure> {
+    let found = live(port, Resource::Cluster, &key.namespace, &key.name).await;
+    let found = found.map_err(|error| Failure::of(format!("get PostgresCluster {key}"), error))?;
+    Ok(found.map(|cluster| json(&cluster)))
+}
+
+/// An object as the API server has it now.
+pub async fn live(port: &impl Port, resource: Resource, namespace: &str, name: &str) -> Answer {
+    port.send(Request { resource, namespace: namespace.to_owned(), name: name.to_owned(), verb: Verb::Get }).await
 }
 
 /// Whether the password that the user promised is there. Asked only until the application's Secret has it.
 async fn owner_password(
-    client: &Client,
+    port: &impl Port,
     at: &Key,
     cluster: &Value,
     secrets: &observed::Listing<Value>,
@@ -59,10 +59,8 @@ async fn owner_password(
     if app.is_some_and(|app| app["data"][key::PASSWORD].as_str().is_some_and(|value| !value.is_empty())) {
         return Ok(Fact::Known(()));
     }
-    let doing = || format!("get Secret {}/{name}", at.namespace);
-    let api: Api<Secret> = Api::namespaced(client.clone(), &at.namespace);
-    let found = within(api.get_opt(name)).await.map_err(|late| Failure::late(doing(), late))?;
-    let found = found.map_err(|error| Failure::of(doing(), &error))?;
-    let value = found.and_then(|secret| secret.data?.get(wanted).cloned()).filter(|value| !value.0.is_empty());
+    let found = live(port, Resource::Child(Kind::Secret), &at.namespace, name).await;
+    let found = found.map_err(|error| Failure::of(format!("get Secret {}/{name}", at.namespace), error))?;
+    let value = found.filter(|secret| secret.data["data"][wanted].as_str().is_some_and(|value| !value.is_empty()));
     Ok(Fact::looked_up(value.map(|_| ())))
 }

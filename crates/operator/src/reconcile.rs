@@ -1,6 +1,5 @@
 //! One pass over one cluster: observe, plan, check, act, say.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether_api::v1::PostgresCluster;
@@ -10,30 +9,29 @@ use bellwether_core::plan::{self, Plan, plan};
 use bellwether_runtime::queue::Outcome;
 use bellwether_runtime::watch::Key;
 use jiff::Timestamp;
-use kube::Client;
 
 use crate::act::Actor;
 use crate::caches::Caches;
 use crate::events::Events;
 use crate::failure::Failure;
 use crate::observe::observe;
+use crate::port::Port;
 use crate::settings::Settings;
 use crate::status;
 
-/// What every pass needs.
-#[derive(Clone)]
-pub struct Reconciler {
-    /// The client.
-    pub client: Client,
+/// What every pass needs. One for each operator process: what was told is remembered across passes.
+pub struct Reconciler<P> {
+    /// The way to the API server, to time and to chance.
+    pub port: P,
     /// What is watched.
     pub caches: Caches,
     /// Settings.
     pub settings: Settings,
     /// What was told.
-    pub events: Arc<Events>,
+    pub events: Events,
 }
 
-impl Reconciler {
+impl<P: Port> Reconciler<P> {
     /// One pass. The outcome says when to come back.
     pub async fn reconcile(&self, key: &Key) -> Outcome {
         match self.pass(key).await {
@@ -45,21 +43,21 @@ impl Reconciler {
             }
             Err(failure) => {
                 tracing::warn!(error = %failure, "reconcile failed");
-                Outcome::Retry { jitter: fraction() }
+                Outcome::Retry { jitter: self.port.fraction() }
             }
         }
     }
 
     async fn pass(&self, key: &Key) -> Result<Option<Duration>, Failure> {
-        let now = Timestamp::now();
-        let observed = observe(&self.client, &self.caches, key).await?;
+        let now = self.port.now();
+        let observed = observe(&self.port, &self.caches, key).await?;
         for unreadable in &observed.unreadable {
             tracing::warn!(object = unreadable, "object can't be read");
         }
         let plan = plan(&observed, now, &self.settings.objects);
         check(&plan, &observed).map_err(Failure::Forbidden)?;
         let cluster = observed.cluster.known();
-        let actor = Actor { client: &self.client, caches: &self.caches, key, observed: &observed };
+        let actor = Actor { port: &self.port, caches: &self.caches, key, observed: &observed };
         let acted = self.act(&actor, &plan, cluster, now).await;
         let said = self.say(key, cluster, &plan, acted.as_ref().err(), now).await;
         acted?;
@@ -69,7 +67,7 @@ impl Reconciler {
 
     async fn act(
         &self,
-        actor: &Actor<'_>,
+        actor: &Actor<'_, P>,
         plan: &Plan,
         cluster: Option<&PostgresCluster>,
         now: Timestamp,
@@ -78,7 +76,7 @@ impl Reconciler {
             actor.carry_out(action, now).await?;
             tracing::info!(%action, "done");
             if let (Some(note), Some(cluster)) = (action.note(), cluster) {
-                self.events.publish(&self.client, actor.key, cluster, &note, now).await;
+                self.events.publish(&self.port, actor.key, cluster, &note, now).await;
             }
         }
         Ok(())
@@ -99,9 +97,9 @@ impl Reconciler {
             }
             _ => status,
         };
-        if status::write(&self.client, &self.caches, key, cluster, &status).await? {
+        if status::write(&self.port, &self.caches, key, cluster, &status).await? {
             for note in &plan.events {
-                self.events.publish(&self.client, key, cluster, note, now).await;
+                self.events.publish(&self.port, key, cluster, note, now).await;
             }
         }
         Ok(())
@@ -111,16 +109,8 @@ impl Reconciler {
         if cluster.is_absent() && plan.waiting_on.is_empty() {
             return None;
         }
-        let resync = self.settings.resync.mul_f64(1.0 - 0.1 * fraction());
+        let resync = self.settings.resync.mul_f64(1.0 - 0.1 * self.port.fraction());
         let wanted = plan.requeue.and_then(|after| Duration::try_from(after).ok());
         Some(wanted.map_or(resync, |wanted| wanted.min(resync)))
     }
-}
-
-/// A number between 0 and 1, to keep many from doing the same at the same time.
-fn fraction() -> f64 {
-    let mut bytes = [0u8; 2];
-    // Without randomness everybody comes at once, which is a burden and not an error.
-    let _ = getrandom::fill(&mut bytes);
-    f64::from(u16::from_le_bytes(bytes)) / f64::from(u16::MAX)
 }

@@ -5,16 +5,17 @@
 
 use std::sync::Arc;
 
-use bellwether_runtime::queue::{Priority, Queue};
-use bellwether_runtime::watch::{Cache, Key};
+use bellwether_runtime::queue::Queue;
+use bellwether_runtime::watch::Key;
 use futures::future::join_all;
 use kube::Client;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::caches::Caches;
+use crate::caches::{Caches, priority};
 use crate::events::Events;
+use crate::port::Kube;
 use crate::reconcile::Reconciler;
 use crate::settings::Settings;
 
@@ -37,7 +38,8 @@ pub async fn run(client: Client, settings: Settings, shutdown: CancellationToken
         parts.spawn(cache.run(client, namespaces, move |cache, key| queue.add(key, priority(cache)), shutdown));
     }
     let workers = settings.workers;
-    let reconciler = Reconciler { client, caches: caches.clone(), settings, events: Arc::new(Events::default()) };
+    let port = Kube::new(client);
+    let reconciler = Arc::new(Reconciler { port, caches, settings, events: Events::default() });
     for _ in 0..workers {
         parts.spawn(work(reconciler.clone(), queue.clone(), shutdown.clone()));
     }
@@ -56,15 +58,7 @@ pub async fn run(client: Client, settings: Settings, shutdown: CancellationToken
     }
 }
 
-/// Somebody waits for a change of a spec or of an instance; the rest can wait a moment.
-fn priority(cache: &Cache) -> Priority {
-    match cache.resource.plural.as_str() {
-        "postgresclusters" | "pods" | "leases" => Priority::Urgent,
-        _ => Priority::Change,
-    }
-}
-
-async fn work(reconciler: Reconciler, queue: Arc<Queue<Key>>, shutdown: CancellationToken) {
+async fn work(reconciler: Arc<Reconciler<Kube>>, queue: Arc<Queue<Key>>, shutdown: CancellationToken) {
     let filled = join_all(reconciler.caches.all().map(|cache| cache.completed()));
     tokio::select! {
         _ = filled => {}

@@ -1,40 +1,24 @@
-//! Makes the contents of Secrets: passwords and certificates. Pure but for randomness.
+//! Decides what goes into a Secret: what stays, what is missing, what is made anew. The materials come from a [`Mint`].
 //!
 //! Never: replaces a password that exists, or the key of an authority that exists. No contents in any error or log.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use bellwether_core::contract::{POSTGRES_PORT, key};
 use bellwether_core::plan::{Content, Existing, SecretOrder};
 use jiff::Timestamp;
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
-};
+
+use crate::mint::{Mint, MintError, Pair, Subject, Validity};
 
 /// Keys and values of a Secret.
 pub type Contents = BTreeMap<String, Vec<u8>>;
 
-/// 32 letters and digits: 190 bits, and nothing that any shell, URI or configuration file would trip over.
-const PASSWORD_LENGTH: usize = 32;
-const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-
-/// Clocks differ between nodes: a certificate that is valid from now on is not valid yet on some of them.
-const BACKDATED: Duration = Duration::from_secs(3600);
-
 /// Why contents could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// The operating system gave no randomness.
-    #[error("no randomness: {0}")]
-    Randomness(getrandom::Error),
-    /// The authority's Secret is needed first and isn't usable.
-    #[error("the certificate authority's Secret has no usable {0}; delete the Secret to have a new authority made")]
-    Authority(&'static str),
-    /// The certificate could not be made.
-    #[error("no certificate: {0}")]
-    Certificate(#[from] rcgen::Error),
+    /// The materials could not be made.
+    #[error(transparent)]
+    Mint(#[from] MintError),
     /// The user's password isn't there.
     #[error("the Secret with the owner's password has no key {0:?}")]
     OwnerPassword(String),
@@ -52,27 +36,22 @@ pub struct Sources {
 }
 
 /// The Secret's contents as they should be.
-pub fn fill(order: &SecretOrder, sources: Sources, now: Timestamp) -> Result<Contents, SecretError> {
+pub fn fill(mint: &dyn Mint, order: &SecretOrder, sources: Sources, now: Timestamp) -> Result<Contents, SecretError> {
+    let until = |not_after: &Timestamp| Validity { now, not_after: *not_after };
     match &order.content {
         Content::Authority { common_name, not_after } => {
-            authority(order.existing, sources.existing, common_name, now, *not_after)
+            authority(mint, order.existing, sources.existing, common_name, until(not_after))
         }
         Content::ServerCertificate { names, not_after } => {
-            // The common name is for people; hosts are matched against the alternative names only.
-            let mut params = params("postgresql", now, *not_after)?;
-            params.subject_alt_names = CertificateParams::new(names.clone())?.subject_alt_names;
-            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-            issued(order.existing, params, sources)
+            issued(mint, order.existing, Subject::Server(names), sources, until(not_after))
         }
         Content::ClientCertificate { common_name, not_after } => {
-            let mut params = params(common_name, now, *not_after)?;
-            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-            issued(order.existing, params, sources)
+            issued(mint, order.existing, Subject::Client(common_name), sources, until(not_after))
         }
         Content::Password { username } => {
             let mut contents = sources.existing;
             contents.insert(key::USERNAME.to_owned(), username.clone().into_bytes());
-            with_password(&mut contents, None)?;
+            with_password(mint, &mut contents, None)?;
             Ok(contents)
         }
         Content::Application { host, database, username, password_from } => {
@@ -82,79 +61,68 @@ pub fn fill(order: &SecretOrder, sources: Sources, now: Timestamp) -> Result<Con
                 }
                 (_, supplied) => supplied,
             };
-            application(sources.existing, &sources.authority, supplied, host, database, username)
+            let mut contents = sources.existing;
+            with_password(mint, &mut contents, supplied)?;
+            application(contents, &sources.authority, host, database, username)
         }
     }
 }
 
 fn authority(
+    mint: &dyn Mint,
     existing: Existing,
     mut contents: Contents,
     common_name: &str,
-    now: Timestamp,
-    not_after: Timestamp,
+    validity: Validity,
 ) -> Result<Contents, SecretError> {
     if existing == Existing::Keep && has(&contents, key::CA_CRT) && has(&contents, key::CA_KEY) {
         return Ok(contents);
     }
-    let key_pair = match contents.get(key::CA_KEY) {
-        Some(pem) if !pem.is_empty() => read_key(pem)?,
-        _ => KeyPair::generate()?,
-    };
-    let mut params = params(common_name, now, not_after)?;
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-    contents.insert(key::CA_CRT.to_owned(), params.self_signed(&key_pair)?.pem().into_bytes());
-    contents.insert(key::CA_KEY.to_owned(), key_pair.serialize_pem().into_bytes());
+    let kept = contents.get(key::CA_KEY).filter(|pem| !pem.is_empty()).map(Vec::as_slice);
+    let made = mint.authority(common_name, kept, validity)?;
+    contents.insert(key::CA_CRT.to_owned(), made.certificate);
+    contents.insert(key::CA_KEY.to_owned(), made.key);
     Ok(contents)
 }
 
-fn issued(existing: Existing, mut params: CertificateParams, sources: Sources) -> Result<Contents, SecretError> {
+fn issued(
+    mint: &dyn Mint,
+    existing: Existing,
+    subject: Subject<'_>,
+    sources: Sources,
+    validity: Validity,
+) -> Result<Contents, SecretError> {
     let mut contents = sources.existing;
     let complete = [key::TLS_CRT, key::TLS_KEY, key::CA_CRT].iter().all(|key| has(&contents, key));
     if existing == Existing::Keep && complete {
         return Ok(contents);
     }
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.use_authority_key_identifier_extension = true;
-    let text = |name: &'static str| {
-        let value = sources.authority.get(name).and_then(|pem| std::str::from_utf8(pem).ok());
-        value.filter(|pem| !pem.is_empty()).ok_or(SecretError::Authority(name))
+    let authority = Pair {
+        certificate: of_authority(&sources.authority, key::CA_CRT)?,
+        key: of_authority(&sources.authority, key::CA_KEY)?,
     };
-    let ca_crt = text(key::CA_CRT)?;
-    let ca_key = read_key(text(key::CA_KEY)?.as_bytes())?;
-    let issuer = Issuer::from_ca_cert_pem(ca_crt, ca_key).map_err(|_| SecretError::Authority(key::CA_CRT))?;
-    let key_pair = KeyPair::generate()?;
-    let certificate = params.signed_by(&key_pair, &issuer)?;
-    contents.insert(key::TLS_CRT.to_owned(), certificate.pem().into_bytes());
-    contents.insert(key::TLS_KEY.to_owned(), key_pair.serialize_pem().into_bytes());
-    contents.insert(key::CA_CRT.to_owned(), ca_crt.as_bytes().to_vec());
+    let made = mint.issue(subject, &authority, validity)?;
+    contents.insert(key::TLS_CRT.to_owned(), made.certificate);
+    contents.insert(key::TLS_KEY.to_owned(), made.key);
+    contents.insert(key::CA_CRT.to_owned(), authority.certificate);
     Ok(contents)
 }
 
-fn params(common_name: &str, now: Timestamp, not_after: Timestamp) -> Result<CertificateParams, SecretError> {
-    let mut params = CertificateParams::new(vec![])?;
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, common_name);
-    let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    let at = |time: Timestamp| epoch + Duration::from_secs(u64::try_from(time.as_second()).unwrap_or(0));
-    params.not_before = at(now) - BACKDATED;
-    params.not_after = at(not_after);
-    Ok(params)
+fn of_authority(authority: &Contents, name: &'static str) -> Result<Vec<u8>, SecretError> {
+    let value = authority.get(name).filter(|pem| !pem.is_empty());
+    value.cloned().ok_or(SecretError::Mint(MintError::Authority(name)))
 }
 
 fn application(
     mut contents: Contents,
     authority: &Contents,
-    supplied: Option<Vec<u8>>,
     host: &str,
     database: &str,
     username: &str,
 ) -> Result<Contents, SecretError> {
-    with_password(&mut contents, supplied)?;
     let password = contents[key::PASSWORD].clone();
     let (user, secret, db) = (escaped(username.as_bytes()), escaped(&password), escaped(database.as_bytes()));
-    let ca = authority.get(key::CA_CRT).filter(|pem| !pem.is_empty()).ok_or(SecretError::Authority(key::CA_CRT))?;
+    let ca = of_authority(authority, key::CA_CRT)?;
     let values = [
         (key::HOST, host.to_owned()),
         (key::PORT, POSTGRES_PORT.to_string()),
@@ -167,36 +135,16 @@ fn application(
         ),
     ];
     contents.extend(values.map(|(key, value)| (key.to_owned(), value.into_bytes())));
-    contents.insert(key::CA_CRT.to_owned(), ca.clone());
+    contents.insert(key::CA_CRT.to_owned(), ca);
     Ok(contents)
 }
 
-fn with_password(contents: &mut Contents, supplied: Option<Vec<u8>>) -> Result<(), SecretError> {
+fn with_password(mint: &dyn Mint, contents: &mut Contents, supplied: Option<Vec<u8>>) -> Result<(), SecretError> {
     if !has(contents, key::PASSWORD) {
-        let password = match supplied {
-            Some(password) => password,
-            None => password()?,
-        };
+        let password = supplied.map_or_else(|| mint.password(), Ok)?;
         contents.insert(key::PASSWORD.to_owned(), password);
     }
     Ok(())
-}
-
-fn password() -> Result<Vec<u8>, SecretError> {
-    let mut password = Vec::with_capacity(PASSWORD_LENGTH);
-    while password.len() < PASSWORD_LENGTH {
-        let mut bytes = [0u8; 64];
-        getrandom::fill(&mut bytes).map_err(SecretError::Randomness)?;
-        // 248 is the largest multiple of 62 in a byte: what is above would make some letters likelier.
-        let letters = bytes.iter().filter(|byte| **byte < 248).map(|byte| ALPHABET[usize::from(byte % 62)]);
-        password.extend(letters.take(PASSWORD_LENGTH - password.len()));
-    }
-    Ok(password)
-}
-
-fn read_key(pem: &[u8]) -> Result<KeyPair, SecretError> {
-    let text = std::str::from_utf8(pem).map_err(|_| SecretError::Authority(key::CA_KEY))?;
-    KeyPair::from_pem(text).map_err(|_| SecretError::Authority(key::CA_KEY))
 }
 
 fn has(contents: &Contents, key: &str) -> bool {
@@ -223,6 +171,7 @@ mod tests {
     use x509_parser::pem::parse_x509_pem;
 
     use super::*;
+    use crate::mint::Genuine;
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -234,13 +183,18 @@ mod tests {
     }
     fn new_authority(existing: Existing, contents: Contents, not_after: Timestamp) -> Contents {
         let content = Content::Authority { common_name: "shop orders".into(), not_after };
-        fill(&order(content, existing), Sources { existing: contents, ..Sources::default() }, NOW).unwrap()
+        fill(&Genuine, &order(content, existing), Sources { existing: contents, ..Sources::default() }, NOW).unwrap()
     }
     fn server(authority: &Contents) -> Contents {
         let names = vec!["orders-rw.shop.svc".to_owned(), "*.orders-pods.shop.svc".to_owned()];
         let content = Content::ServerCertificate { names, not_after: at(365) };
-        fill(&order(content, Existing::Keep), Sources { authority: authority.clone(), ..Sources::default() }, NOW)
-            .unwrap()
+        fill(
+            &Genuine,
+            &order(content, Existing::Keep),
+            Sources { authority: authority.clone(), ..Sources::default() },
+            NOW,
+        )
+        .unwrap()
     }
 
     #[test]
@@ -271,20 +225,13 @@ mod tests {
         let authority = new_authority(Existing::Keep, Contents::new(), at(3650));
         assert_eq!(new_authority(Existing::Keep, authority.clone(), at(9999)), authority);
         let content = Content::Password { username: "postgres".into() };
-        let first = fill(&order(content.clone(), Existing::Keep), Sources::default(), NOW).unwrap();
+        let first = fill(&Genuine, &order(content.clone(), Existing::Keep), Sources::default(), NOW).unwrap();
         let sources = Sources { existing: first.clone(), ..Sources::default() };
         assert_eq!(
-            fill(&order(content, Existing::Renew), sources, NOW).unwrap(),
+            fill(&Genuine, &order(content, Existing::Renew), sources, NOW).unwrap(),
             first,
             "not even a renewal touches it"
         );
-    }
-
-    #[test]
-    fn no_two_passwords_are_alike() {
-        let passwords: std::collections::BTreeSet<_> = (0..100).map(|_| password().unwrap()).collect();
-        assert_eq!(passwords.len(), 100);
-        assert!(passwords.iter().flatten().all(u8::is_ascii_alphanumeric));
     }
 
     #[test]
@@ -293,7 +240,7 @@ mod tests {
             Contents::from([(key::CA_CRT.to_owned(), b"x".to_vec()), (key::CA_KEY.to_owned(), b"hunter2".to_vec())]);
         let content = Content::ClientCertificate { common_name: "r".into(), not_after: at(1) };
         let sources = Sources { authority: broken, ..Sources::default() };
-        let error = fill(&order(content, Existing::Keep), sources, NOW).unwrap_err().to_string();
+        let error = fill(&Genuine, &order(content, Existing::Keep), sources, NOW).unwrap_err().to_string();
         assert!(error.contains("ca.key") && !error.contains("hunter2"), "{error}");
     }
 }

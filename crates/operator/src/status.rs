@@ -1,19 +1,17 @@
 //! Writes a cluster's status: only what changed in meaning, and only to the cluster that it speaks of.
 
-use bellwether_api::labels;
 use bellwether_api::v1::{PostgresCluster, PostgresClusterStatus};
-use bellwether_runtime::client::within;
 use bellwether_runtime::watch::Key;
-use kube::api::{Api, Patch, PatchParams};
-use kube::{Client, Resource, ResourceExt};
+use kube::{Resource as _, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::caches::Caches;
 use crate::failure::Failure;
+use crate::port::{CallError, Port, Request, Resource, Verb};
 
 /// Writes `status` if it differs from what `cluster` has. Says whether it wrote.
 pub async fn write(
-    client: &Client,
+    port: &impl Port,
     caches: &Caches,
     key: &Key,
     cluster: &PostgresCluster,
@@ -30,17 +28,14 @@ pub async fn write(
         "metadata": {"name": key.name, "uid": cluster.uid()},
         "status": status,
     });
-    let api: Api<kube::api::DynamicObject> =
-        Api::namespaced_with(client.clone(), &key.namespace, &caches.clusters.resource);
-    let params = PatchParams::apply(labels::STATUS_MANAGER).force();
-    let patch = Patch::Apply(&patch);
+    let (namespace, name) = (key.namespace.clone(), key.name.clone());
     let written =
-        within(api.patch_status(&key.name, &params, &patch)).await.map_err(|late| Failure::late(doing(), late))?;
+        port.send(Request { resource: Resource::Cluster, namespace, name, verb: Verb::ApplyStatus(patch) }).await;
     match written {
-        Ok(object) => caches.clusters.remember(object),
+        Ok(Some(object)) => caches.clusters.remember(object),
         // It is gone, and nobody is left to be told.
-        Err(kube::Error::Api(answer)) if answer.code == 404 => {}
-        Err(error) => return Err(Failure::of(doing(), &error)),
+        Ok(None) | Err(CallError::Refused { code: 404, .. }) => {}
+        Err(error) => return Err(Failure::of(doing(), error)),
     }
     Ok(true)
 }

@@ -86,7 +86,7 @@ pub enum Namespaces {
 
 impl Namespaces {
     /// One watch a scope; the empty name is "all".
-    fn scopes(&self) -> Vec<String> {
+    pub fn scopes(&self) -> Vec<String> {
         match self {
             Self::All => vec![String::new()],
             Self::Only(names) => names.iter().cloned().collect(),
@@ -109,6 +109,14 @@ impl Cache {
     /// Whether the first list is complete, so that what is not here does not exist.
     pub fn complete(&self) -> bool {
         self.locked().unlisted.is_empty()
+    }
+
+    /// The label selector of what is asked for.
+    pub fn selector(&self) -> Option<&'static str> {
+        match self.group_by {
+            GroupBy::Itself => None,
+            GroupBy::Label(label) => Some(label),
+        }
     }
 
     /// Waits until [`Cache::complete`].
@@ -162,10 +170,8 @@ impl Cache {
             "" => Api::all_with(client, &self.resource),
             namespace => Api::namespaced_with(client, namespace, &self.resource),
         };
-        let selector = match self.group_by {
-            GroupBy::Itself => watcher::Config::default(),
-            GroupBy::Label(label) => watcher::Config::default().labels(label),
-        };
+        let selector =
+            self.selector().map_or_else(watcher::Config::default, |label| watcher::Config::default().labels(label));
         let mut events = watch_api(api, selector).default_backoff().into_stream().boxed();
         let mut broken = false;
         loop {
@@ -188,8 +194,9 @@ impl Cache {
         }
     }
 
-    /// Takes an event in and says whose objects changed.
-    fn take(&self, scope: &str, event: Event<DynamicObject>) -> Vec<Key> {
+    /// Takes an event in and says whose objects changed. Synchronous and without a clock: a simulator feeds caches by it too.
+    /// The scope is the namespace that is watched, empty for all.
+    pub fn take(&self, scope: &str, event: Event<DynamicObject>) -> Vec<Key> {
         match event.modify(|object| self.strip(object)) {
             Event::Init => {
                 self.locked().listing.insert(scope.to_owned(), vec![]);

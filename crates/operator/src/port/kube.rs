@@ -1,0 +1,93 @@
+//! The port to a real API server: kube's client, the system's clock and randomness.
+//!
+//! Never: a call without a deadline (a worker would be held by it), or one that is sent again here (the queue decides when).
+
+use bellwether_api::labels;
+use bellwether_runtime::client::within;
+use jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use serde_json::Value;
+
+use super::{Answer, CallError, Port, Request, Verb};
+use crate::mint::{Genuine, Mint};
+
+/// The API server behind a client.
+#[derive(Clone)]
+pub struct Kube {
+    client: Client,
+}
+
+impl Kube {
+    /// By this client.
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+}
+
+impl Port for Kube {
+    async fn send(&self, request: Request) -> Answer {
+        let resource = request.resource.api_resource();
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &request.namespace, &resource);
+        match within(carry_out(&api, &request.name, request.verb)).await {
+            Ok(answer) => answer,
+            Err(late) => Err(CallError::Unanswered { cause: late.to_string() }),
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn fraction(&self) -> f64 {
+        let mut bytes = [0u8; 2];
+        // Without randomness everybody comes at once, which is a burden and not an error.
+        let _ = getrandom::fill(&mut bytes);
+        f64::from(u16::from_le_bytes(bytes)) / f64::from(u16::MAX)
+    }
+
+    fn mint(&self) -> &dyn Mint {
+        &Genuine
+    }
+}
+
+async fn carry_out(api: &Api<DynamicObject>, name: &str, verb: Verb) -> Answer {
+    let manager = || Some(labels::OPERATOR_MANAGER.to_owned());
+    let written = match verb {
+        Verb::Get => return api.get_opt(name).await.map_err(|error| error.into()),
+        Verb::Create(object) => {
+            let params = PostParams { field_manager: manager(), ..PostParams::default() };
+            api.create(&params, &readable(object)?).await
+        }
+        Verb::Apply(object) => {
+            api.patch(name, &PatchParams::apply(labels::OPERATOR_MANAGER).force(), &Patch::Apply(&object)).await
+        }
+        Verb::ApplyStatus(object) => {
+            api.patch_status(name, &PatchParams::apply(labels::STATUS_MANAGER).force(), &Patch::Apply(&object)).await
+        }
+        Verb::Merge(patch) => {
+            let params = PatchParams { field_manager: manager(), ..PatchParams::default() };
+            api.patch(name, &params, &Patch::Merge(&patch)).await
+        }
+        Verb::Delete { uid, resource_version } => {
+            let preconditions = Preconditions { uid: Some(uid), resource_version: Some(resource_version) };
+            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            return api.delete(name, &params).await.map(|_| None).map_err(|error| error.into());
+        }
+    };
+    Ok(Some(written?))
+}
+
+/// What we build always is an object; were it not, the API server would say the same.
+fn readable(object: Value) -> Result<DynamicObject, CallError> {
+    serde_json::from_value(object).map_err(|error| CallError::Refused { code: 400, message: error.to_string() })
+}
+
+impl From<kube::Error> for CallError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::Refused { code: status.code, message: status.message },
+            other => Self::Unanswered { cause: other.to_string() },
+        }
+    }
+}
