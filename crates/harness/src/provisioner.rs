@@ -21,7 +21,8 @@ use crate::volume::Volume;
 
 /// The name in the StorageClass.
 const PROVISIONER: &str = "harness.bellwether.dev/local";
-const CLASS: &str = "local";
+/// Kubernetes writes on each claim whose class names a provisioner, which one that is.
+const MEANT_FOR: &str = "volume.kubernetes.io/storage-provisioner";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
@@ -86,7 +87,8 @@ async fn serve_claim(
     present: &[PersistentVolume],
 ) -> Result<(), Failure> {
     let Some(spec) = &claim.spec else { return Ok(()) };
-    if spec.storage_class_name.as_deref() != Some(CLASS) || claim.metadata.deletion_timestamp.is_some() {
+    let ours = claim.annotations().get(MEANT_FOR).is_some_and(|provisioner| provisioner == PROVISIONER);
+    if !ours || claim.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
     let asked = asked(claim)?;
@@ -138,7 +140,7 @@ fn describe(name: &str, node: Node, volume: &Volume, claim: &PersistentVolumeCla
             "capacity": {"storage": size},
             "accessModes": modes,
             "persistentVolumeReclaimPolicy": "Delete",
-            "storageClassName": CLASS,
+            "storageClassName": claim.spec.as_ref().and_then(|spec| spec.storage_class_name.clone()),
             "claimRef": {
                 "apiVersion": "v1", "kind": "PersistentVolumeClaim",
                 "namespace": claim.namespace(), "name": claim.name_any(), "uid": claim.uid(),

@@ -12,5 +12,5 @@ mod storage;
 pub use api::{SLOW_ETCD, pace_etcd, slow_etcd, start_api, stop_api, undo_slow_etcd};
 pub use cut::{Cut, cut, cuts, heal};
 pub use freeze::{freeze, thaw};
-pub use pod::{ObjectName, drain, kill_container, signal_process, uncordon};
+pub use pod::{ObjectName, Process, drain, kill_container, processes, signal_process, uncordon};
 pub use storage::{fill, free};

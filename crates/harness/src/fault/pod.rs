@@ -38,10 +38,23 @@ impl std::fmt::Display for ObjectName {
 }
 
 /// A process in a container, seen from the host.
-struct Process {
-    pid: i32,
-    first: bool,
-    command: String,
+#[derive(Debug)]
+pub struct Process {
+    /// Its number on the host.
+    pub pid: i32,
+    /// Whether it is the container's PID 1.
+    pub first: bool,
+    /// Its command line.
+    pub command: String,
+}
+
+impl Process {
+    /// The memory that is its own, with its share of what it shares (PSS), in bytes.
+    pub fn memory(&self) -> Option<u64> {
+        let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid)).ok()?;
+        let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+        line.split_whitespace().next()?.parse::<u64>().ok().map(|kibibytes| kibibytes * 1024)
+    }
 }
 
 /// Kills PID 1 of a container (the pod's first unless named), and waits until it is gone.
@@ -87,8 +100,8 @@ fn gone(pid: i32) -> Result<(), Error> {
     })
 }
 
-/// The processes of a running container, by its cgroup.
-fn processes(layout: &Layout, pod: &ObjectName, container: Option<&str>) -> Result<Vec<Process>, Error> {
+/// The processes of a running container (the pod's first unless named), by its cgroup.
+pub fn processes(layout: &Layout, pod: &ObjectName, container: Option<&str>) -> Result<Vec<Process>, Error> {
     let object = get(layout, ["pod", "-n", &pod.namespace, &pod.name])?;
     let node: Node = object["spec"]["nodeName"].as_str().unwrap_or_default().parse().map_err(Error::Refused)?;
     let id = container_id(&object, container).ok_or_else(|| {
