@@ -2,6 +2,8 @@
 //!
 //! Held to: the chart with its defaults is the plain manifest; a typo is refused; what is switched on appears, what is off doesn't.
 
+#![allow(clippy::print_stderr, reason = "a skipped test says why")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
