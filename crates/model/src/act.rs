@@ -7,28 +7,50 @@ use bellwether_core::election::{
 };
 use bellwether_core::fact::Fact;
 
-use crate::world::{API, Call, NODES, Packet, Primary, World};
+use crate::world::{API, Body, Call, NODES, NOW, Packet, Primary, World};
 
 /// A broken promise: which, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
+
+/// Ticks after which a call to the API is given up.
+pub const TIMEOUT: u8 = 2;
 
 /// What the exploration is given.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// The agents' settings, in ticks.
     pub settings: Settings,
-    /// In which order packets of different senders arrive at one end.
-    pub arrival: Arrival,
+    /// How many ticks it goes; none: as many as there are states.
+    pub horizon: Option<u8>,
+    /// When PostgreSQL does what it may do at any time.
+    pub database: Database,
+    /// Which faults there are.
+    pub faults: Faults,
 }
 
-/// In which order packets of different senders arrive at one end.
+/// When streaming happens and voters come into force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    /// In every order.
+pub enum Database {
+    /// At every moment, or later, or never.
     Free,
-    /// In the order of the senders; to overtake is a fault (the packet overtaken is held back).
-    Fixed,
+    /// As soon as they can: for runs in which nobody commits.
+    Eager,
+}
+
+/// Which faults a run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Faults {
+    /// Crashes, freezes, and what the network and the API do to single packets.
+    pub packets: bool,
+    /// Partitions.
+    pub cuts: bool,
+    /// The Lease deleted, or put back.
+    pub lease: bool,
+    /// A clock that runs fast or slow.
+    pub drift: bool,
+    /// A pod lost with its volume and made again.
+    pub replace: bool,
 }
 
 impl Rules {
@@ -47,10 +69,9 @@ pub fn happen(world: &mut World, at: usize, event: Event, rules: &Rules) -> Resu
     if !world.nodes[at].awake() {
         return Ok(());
     }
-    let now = world.clock(at);
     let node = Arc::make_mut(&mut world.nodes[at]);
     let Some(agent) = &mut node.agent else { return Ok(()) };
-    let effects = step(agent, event, now);
+    let effects = step(agent, event, NOW);
     for effect in effects {
         carry_out(world, at, effect, rules)?;
     }
@@ -58,7 +79,6 @@ pub fn happen(world: &mut World, at: usize, event: Event, rules: &Rules) -> Resu
 }
 
 fn carry_out(world: &mut World, at: usize, effect: Effect, rules: &Rules) -> Result<(), Violation> {
-    let clock = world.clock(at);
     let node = Arc::make_mut(&mut world.nodes[at]);
     let from = node.id;
     let life = node.lives;
@@ -66,14 +86,14 @@ fn carry_out(world: &mut World, at: usize, effect: Effect, rules: &Rules) -> Res
         Effect::Remember(memory) => node.memory = memory,
         Effect::Send { to, message } => {
             if let Some(place) = world.place(to) {
-                world.send(at, place, Packet::Peer { from, to, message });
+                world.send(at, place, Body::Peer { from, to, message });
             }
         }
         Effect::CutAndAnswer { to, mut answer } => {
             node.receiver = None;
             answer.position = node.position();
             if let Some(place) = world.place(to) {
-                world.send(at, place, Packet::Peer { from, to, message: Message::Answer(answer) });
+                world.send(at, place, Body::Peer { from, to, message: Message::Answer(answer) });
             }
         }
         Effect::CutReceiver => {
@@ -82,12 +102,12 @@ fn carry_out(world: &mut World, at: usize, effect: Effect, rules: &Rules) -> Res
             happen(world, at, Event::ReceiverCut { position }, rules)?;
         }
         Effect::ReadLease { request } => {
-            node.calls.push(Call { request, write: None });
-            world.send(at, API, Packet::Read { life, request });
+            node.calls.push(Call { request, write: None, age: 0 });
+            world.send(at, API, Body::Read { life, request });
         }
         Effect::WriteLease { request, write } => {
-            node.calls.push(Call { request, write: Some(write.clone()) });
-            world.send(at, API, Packet::Write { life, request, write });
+            node.calls.push(Call { request, write: Some(write.clone()), age: 0 });
+            world.send(at, API, Body::Write { life, request, write });
         }
         Effect::Guard { until } => {
             if let Some(primary) = &mut node.primary {
@@ -100,8 +120,7 @@ fn carry_out(world: &mut World, at: usize, effect: Effect, rules: &Rules) -> Res
             happen(world, at, Event::PostgresStopped { position }, rules)?;
         }
         Effect::Lead { term, voters } => {
-            let until =
-                node.agent.as_ref().and_then(|agent| agent.tenure(clock)).map_or(Deadline::At(clock), |t| t.until);
+            let until = node.agent.as_ref().and_then(|agent| agent.tenure(NOW)).map_or(Deadline::At(NOW), |t| t.until);
             node.receiver = None;
             node.primary = Some(Primary { voters, guard: until, awaited: true });
             let term = term.0 as u8;
@@ -147,7 +166,10 @@ pub fn acknowledge(world: &mut World, at: usize) {
     let has = |place: usize| {
         let Some(voters) = &primary.voters else { return true };
         let holders = voters.members().iter().filter(|id| {
-            world.place(*id).is_some_and(|other| world.nodes[other].log.get(..=place) == node.log.get(..=place))
+            world.place(*id).is_some_and(|other| {
+                let standby = &world.nodes[other];
+                standby.receiver == Some(node.id) && standby.log.get(..=place) == node.log.get(..=place)
+            })
         });
         holders.count() >= voters.needed()
     };
@@ -166,38 +188,57 @@ pub fn acknowledge(world: &mut World, at: usize) {
 }
 
 /// A packet arrives.
-pub fn arrive(world: &mut World, to: usize, from: usize, packet: Packet, rules: &Rules) -> Result<(), Violation> {
-    match packet {
-        Packet::Peer { from, to: id, message } if world.nodes[to].id == id => {
+pub fn arrive(world: &mut World, packet: Packet, rules: &Rules) -> Result<(), Violation> {
+    let (from, to) = (usize::from(packet.from), usize::from(packet.to));
+    world.env.last = packet.to;
+    if to != API && world.nodes[to].frozen {
+        hold(world, to, packet);
+        return Ok(());
+    }
+    match packet.body {
+        Body::Peer { from, to: id, message } if world.nodes[to].id == id => {
             happen(world, to, Event::Received { from, message }, rules)
         }
-        Packet::Peer { .. } => Ok(()),
-        Packet::Read { life, request } => {
+        Body::Peer { .. } => Ok(()),
+        Body::Read { life, request } => {
             let view = world.shared.lease.clone();
-            world.send(API, from, Packet::Sight { life, request: Some(request), view });
+            world.send(API, from, Body::Sight { life, request: Some(request), view });
             Ok(())
         }
-        Packet::Write { life, request, write } => {
+        Body::Write { life, request, write } => {
             let outcome = commit(world, write, rules);
-            world.send(API, from, Packet::Written { life, request, outcome });
+            world.send(API, from, Body::Written { life, request, outcome });
             Ok(())
         }
-        Packet::Sight { life, .. } | Packet::Written { life, .. } if life != world.nodes[to].lives => Ok(()),
-        Packet::Sight { request, view, .. } => {
+        Body::Sight { life, .. } | Body::Written { life, .. } if life != world.nodes[to].lives => Ok(()),
+        Body::Sight { request, view, .. } => {
             if let Some(request) = request
                 && !end_call(world, to, request)
             {
                 return Ok(());
             }
-            happen(world, to, Event::Lease { read: request, sight: World::sight(view) }, rules)
+            happen(world, to, Event::Lease { read: request, sight: Fact::looked_up(view) }, rules)
         }
-        Packet::Written { request, outcome, .. } => {
+        Body::Written { request, outcome, .. } => {
             if !end_call(world, to, request) {
                 return Ok(());
             }
             happen(world, to, Event::Written { request, outcome }, rules)
         }
     }
+}
+
+/// What arrives at a frozen instance waits for it. Of two requests of one kind from one sender only the newer is kept: it does
+/// what the older would have done, later.
+fn hold(world: &mut World, at: usize, packet: Packet) {
+    let kind = |body: &Body| match body {
+        Body::Peer { from, message, .. } => Some((*from, std::mem::discriminant(message))),
+        _ => None,
+    };
+    let node = Arc::make_mut(&mut world.nodes[at]);
+    let new = kind(&packet.body);
+    node.inbox.retain(|held| new.is_none() || kind(&held.body) != new);
+    node.inbox.push(packet);
 }
 
 /// Whether the call still waited for its answer.
@@ -219,29 +260,27 @@ fn commit(world: &mut World, write: LeaseWrite, rules: &Rules) -> Outcome {
     world.shared.lease.clone().map_or(Outcome::Conflict, Outcome::Committed)
 }
 
-/// One tick passes: clocks, timeouts of calls, and each agent's own tick.
-pub fn tick(world: &mut World, rules: &Rules) -> Result<(), Violation> {
-    world.env.time += 1;
-    for at in 0..NODES {
-        if !world.nodes[at].awake() {
-            continue;
-        }
-        let clock = world.clock(at);
-        let node = Arc::make_mut(&mut world.nodes[at]);
-        if rules.guarded() && node.primary.as_ref().is_some_and(|primary| primary.guard.passed(clock)) {
-            node.primary = None;
-        }
-        for call in std::mem::take(&mut node.calls) {
-            let request = call.request;
-            let event = match call.write {
-                None => Event::Lease { read: Some(request), sight: Fact::Unknown },
-                Some(write) => Event::Written { request, outcome: timed_out(world, write, rules) },
-            };
-            happen(world, at, event, rules)?;
-        }
-        happen(world, at, Event::Tick, rules)?;
+/// Calls that were given up, and the agent's own tick.
+pub fn wake(world: &mut World, at: usize, rules: &Rules) -> Result<(), Violation> {
+    if !world.nodes[at].awake() {
+        return Ok(());
     }
-    Ok(())
+    let node = Arc::make_mut(&mut world.nodes[at]);
+    if rules.guarded() && node.primary.as_ref().is_some_and(|primary| primary.guard.passed(NOW)) {
+        node.primary = None;
+    }
+    let (over, waiting) = std::mem::take(&mut node.calls).into_iter().partition(|call| call.age >= TIMEOUT);
+    node.calls = waiting;
+    let over: Vec<Call> = over;
+    for call in over {
+        let request = call.request;
+        let event = match call.write {
+            None => Event::Lease { read: Some(request), sight: Fact::Unknown },
+            Some(write) => Event::Written { request, outcome: timed_out(world, write, rules) },
+        };
+        happen(world, at, event, rules)?;
+    }
+    happen(world, at, Event::Tick, rules)
 }
 
 /// No answer came. A client that retried would ask again, and take the second answer for the first one's.
@@ -256,4 +295,58 @@ pub fn start(world: &mut World, at: usize, rules: &Rules) -> Result<(), Violatio
     let incarnation = Incarnation(u64::from(node.lives));
     node.agent = Some(State::new(rules.settings, node.id, incarnation, node.memory.clone()));
     happen(world, at, Event::Tick, rules)
+}
+
+/// PostgreSQL does everything that it can do: for runs in which nobody commits.
+pub fn replicate(world: &mut World, rules: &Rules) -> Result<(), Violation> {
+    for node in 0..NODES {
+        for other in 0..NODES {
+            if streams(world, node, other, rules) {
+                stream(world, node, other);
+            }
+        }
+        if in_force(world, node, rules) {
+            voters_in_force(world, node, rules)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a standby has something to receive, and can.
+pub fn streams(world: &World, from: usize, to: usize, rules: &Rules) -> bool {
+    let (primary, standby) = (&world.nodes[from], &world.nodes[to]);
+    primary.writable(rules.guarded())
+        && standby.receiver == Some(primary.id)
+        && standby.awake()
+        && standby.log != primary.log
+        && world.open(from, to)
+        && world.open(to, from)
+}
+
+/// A standby receives everything that its primary has.
+pub fn stream(world: &mut World, from: usize, to: usize) {
+    let log = world.nodes[from].log.clone();
+    Arc::make_mut(&mut world.nodes[to]).log = log;
+    acknowledge(world, from);
+}
+
+/// Whether the voters that were set are in force, and hold what was acknowledged.
+pub fn in_force(world: &World, at: usize, rules: &Rules) -> bool {
+    let node = &world.nodes[at];
+    let Some(primary) = &node.primary else { return false };
+    let same = |other: usize| world.nodes[other].log == node.log;
+    let held = primary.voters.as_ref().is_none_or(|voters| {
+        let holders = voters.members().iter().filter(|id| world.place(*id).is_some_and(same));
+        holders.count() >= voters.needed()
+    });
+    primary.awaited && node.writable(rules.guarded()) && (held || rules.planted(Plant::FlushNotAwaited))
+}
+
+/// The agent hears that the voters are in force.
+pub fn voters_in_force(world: &mut World, at: usize, rules: &Rules) -> Result<(), Violation> {
+    let it = Arc::make_mut(&mut world.nodes[at]);
+    let Some(primary) = &mut it.primary else { return Ok(()) };
+    primary.awaited = false;
+    let voters = primary.voters.clone();
+    happen(world, at, Event::VotersInForce { voters }, rules)
 }

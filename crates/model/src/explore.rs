@@ -127,7 +127,7 @@ impl Visited {
 }
 
 /// Explores everything that can happen from here on.
-pub fn explore(from: &World, horizon: u8, rules: &Rules, limits: Limits) -> Report {
+pub fn explore(from: &World, rules: &Rules, limits: Limits) -> Report {
     let visited = Visited::new(limits.traces);
     let start = Seen::new(from.clone());
     visited.visit(start.hash(), start.hash());
@@ -148,7 +148,7 @@ pub fn explore(from: &World, horizon: u8, rules: &Rules, limits: Limits) -> Repo
             shares.push(frontier.split_off(rest));
         }
         let results: Vec<_> = std::thread::scope(|scope| {
-            let work = |share| scope.spawn(|| layer(share, horizon, rules, &visited, &found, &tried));
+            let work = |share| scope.spawn(|| layer(share, rules, &visited, &found, &tried));
             let threads: Vec<_> = shares.into_iter().map(work).collect();
             threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
         });
@@ -157,8 +157,7 @@ pub fn explore(from: &World, horizon: u8, rules: &Rules, limits: Limits) -> Repo
         for (states, violation) in results {
             next.extend(states);
             if let Some((violation, seen, which)) = violation {
-                let mut steps =
-                    if limits.traces { retrace(&visited, from, seen.hash(), horizon, rules) } else { vec![] };
+                let mut steps = if limits.traces { retrace(&visited, from, seen.hash(), rules) } else { vec![] };
                 steps.push(Step { what: which, before: seen.world });
                 report.violation = Some((violation, steps));
             }
@@ -180,21 +179,14 @@ pub fn explore(from: &World, horizon: u8, rules: &Rules, limits: Limits) -> Repo
 type Layer = (Vec<Seen>, Option<(Violation, Seen, Move)>);
 
 /// One thread's share of one depth.
-fn layer(
-    share: Vec<Seen>,
-    horizon: u8,
-    rules: &Rules,
-    visited: &Visited,
-    found: &AtomicBool,
-    tried: &AtomicU64,
-) -> Layer {
+fn layer(share: Vec<Seen>, rules: &Rules, visited: &Visited, found: &AtomicBool, tried: &AtomicU64) -> Layer {
     let mut next = vec![];
     for seen in share {
         if found.load(Ordering::Relaxed) {
             break;
         }
         let here = seen.hash();
-        let all = moves(&seen.world, horizon, rules);
+        let all = moves(&seen.world, rules);
         tried.fetch_add(all.len() as u64, Ordering::Relaxed);
         for which in all {
             match apply(&seen.world, which, rules) {
@@ -215,7 +207,7 @@ fn layer(
 }
 
 /// The way from the beginning to the state of this hash.
-fn retrace(visited: &Visited, from: &World, to: u128, horizon: u8, rules: &Rules) -> Vec<Step> {
+fn retrace(visited: &Visited, from: &World, to: u128, rules: &Rules) -> Vec<Step> {
     let mut way = vec![to];
     while let Some(parent) = way.last().and_then(|last| visited.parent(*last)) {
         way.push(parent);
@@ -224,7 +216,7 @@ fn retrace(visited: &Visited, from: &World, to: u128, horizon: u8, rules: &Rules
     let mut seen = Seen::new(from.clone());
     let mut steps = vec![];
     for target in &way[1..] {
-        let step = moves(&seen.world, horizon, rules).into_iter().find_map(|which| {
+        let step = moves(&seen.world, rules).into_iter().find_map(|which| {
             let after = seen.after(apply(&seen.world, which, rules).ok()?);
             (after.hash() == *target).then_some((which, after))
         });

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use crate::act::{Rules, Violation};
-use crate::world::{NODES, World, name};
+use crate::world::{NODES, NOW, World, name};
 
 /// Fails with the first promise that is broken.
 pub fn check(world: &mut World, rules: &Rules) -> Result<(), Violation> {
     let mut holder: Option<(usize, u64)> = None;
     for node in 0..NODES {
-        let now = world.clock(node);
-        let tenure = world.nodes[node].agent.as_ref().and_then(|agent| agent.tenure(now));
+        let tenure = world.nodes[node].agent.as_ref().and_then(|agent| agent.tenure(NOW));
         if let Some(tenure) = tenure {
             if let Some((other, term)) = holder {
                 return Err(Violation(format!(
@@ -21,7 +20,7 @@ pub fn check(world: &mut World, rules: &Rules) -> Result<(), Violation> {
                 )));
             }
             holder = Some((node, tenure.term.0));
-        } else if world.writable(node, rules.guarded()) {
+        } else if world.nodes[node].writable(rules.guarded()) {
             return Err(Violation(format!("INV-3: {} accepts writes without tenure", name(node))));
         }
     }

@@ -8,6 +8,8 @@ pub mod explore;
 pub mod fingerprint;
 pub mod invariants;
 pub mod moves;
+pub mod passing;
 pub mod scenario;
 pub mod trace;
+pub mod walk;
 pub mod world;

@@ -5,26 +5,29 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use bellwether_core::election::{Durability, Plant};
-use bellwether_model::act::{Arrival, Rules};
+use bellwether_core::election::Plant;
 use bellwether_model::explore::{Limits, Report, explore};
-use bellwether_model::scenario::{Beginning, Bounds, STEADY, begin, settings};
+use bellwether_model::scenario::{SCENARIOS, Scenario, begin};
 use bellwether_model::trace::tell;
+use bellwether_model::walk::walk;
 use clap::Parser;
 
 /// Explores the election exhaustively within bounds.
 #[derive(Parser)]
 struct Arguments {
-    /// Faults in one run.
-    #[arg(long, default_value_t = 1)]
-    faults: u8,
-    /// Ticks.
-    #[arg(long, default_value_t = 12)]
-    horizon: u8,
-    /// Commits of clients in one run.
-    #[arg(long, default_value_t = 1)]
-    commits: u8,
-    /// End after so many states.
+    /// Only this scenario.
+    #[arg(long)]
+    scenario: Option<String>,
+    /// Faults in one run, instead of the scenario's.
+    #[arg(long)]
+    faults: Option<u8>,
+    /// Ticks, instead of the scenario's; 0: until there are no more states.
+    #[arg(long)]
+    horizon: Option<u8>,
+    /// Commits of clients in one run, instead of the scenario's.
+    #[arg(long)]
+    commits: Option<u8>,
+    /// End each exploration after so many states.
     #[arg(long, default_value_t = u64::MAX)]
     states: u64,
     /// Plant this bug.
@@ -33,15 +36,12 @@ struct Arguments {
     /// Plant every bug in turn, and say which are found.
     #[arg(long)]
     all_plants: bool,
-    /// Begin with an instance that joins, instead of a settled cluster.
+    /// Random walks instead of an exploration.
     #[arg(long)]
-    joining: bool,
-    /// Packets of different senders arrive in a fixed order; to overtake costs a fault.
-    #[arg(long)]
-    fixed: bool,
-    /// Replicate asynchronously.
-    #[arg(long)]
-    asynchronous: bool,
+    walks: Option<u64>,
+    /// The seed of the walks.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Threads.
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -52,9 +52,6 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if arguments.all_plants {
-        return all_plants(&arguments);
-    }
     let plant = match arguments.plant.as_deref().map(|name| (name, Plant::named(name))) {
         None => None,
         Some((_, Some(plant))) => Some(plant),
@@ -66,78 +63,75 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let began = Instant::now();
-    let report = run(&arguments, plant, arguments.faults);
-    print(&report, began);
-    match &report.violation {
-        Some((violation, steps)) => {
-            println!("{}", tell(violation, steps));
-            ExitCode::FAILURE
+    let scenarios: Vec<Scenario> = match arguments.scenario.as_deref() {
+        None => SCENARIOS.to_vec(),
+        Some(name) => Scenario::named(name).into_iter().collect(),
+    };
+    let mut ok = true;
+    let plants: Vec<Option<Plant>> =
+        if arguments.all_plants { Plant::ALL.iter().map(|(plant, _)| Some(*plant)).collect() } else { vec![plant] };
+    for plant in plants {
+        for scenario in &scenarios {
+            let began = Instant::now();
+            let scenario = bounded(*scenario, &arguments);
+            let report = run(&scenario, &arguments, plant);
+            print(&scenario, plant, &report, began);
+            if let Some((violation, steps)) = &report.violation {
+                ok = false;
+                if !arguments.all_plants {
+                    println!("{}", tell(violation, steps));
+                }
+            }
         }
-        None => ExitCode::SUCCESS,
+    }
+    if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn bounded(scenario: Scenario, arguments: &Arguments) -> Scenario {
+    Scenario {
+        faults: arguments.faults.unwrap_or(scenario.faults),
+        commits: arguments.commits.unwrap_or(scenario.commits),
+        horizon: arguments.horizon.map_or(scenario.horizon, |ticks| Some(ticks).filter(|ticks| *ticks > 0)),
+        ..scenario
     }
 }
 
-fn run(arguments: &Arguments, plant: Option<Plant>, faults: u8) -> Report {
-    let durability = if arguments.asynchronous { Durability::Async } else { Durability::Quorum };
-    let arrival = if arguments.fixed { Arrival::Fixed } else { Arrival::Free };
-    let rules = Rules { settings: settings(durability, plant), arrival };
-    let bounds = Bounds { horizon: arguments.horizon, faults, commits: arguments.commits };
-    let beginning = if arguments.joining { Beginning::Joining } else { Beginning::Settled };
+fn run(scenario: &Scenario, arguments: &Arguments, plant: Option<Plant>) -> Report {
+    let rules = scenario.rules(plant);
     let limits =
         Limits { states: arguments.states, traces: arguments.traces || plant.is_some(), threads: arguments.threads };
-    match begin(beginning, bounds, &rules) {
-        Ok(world) => explore(&world, STEADY + bounds.horizon, &rules, limits),
-        Err(violation) => Report { violation: Some((violation, vec![])), ..Report::default() },
+    let world = match begin(scenario, &rules) {
+        Ok(world) => world,
+        Err(violation) => return Report { violation: Some((violation, vec![])), ..Report::default() },
+    };
+    match arguments.walks {
+        Some(walks) => {
+            let violation = walk(&world, &rules, walks, 200, arguments.seed);
+            let depth = violation.as_ref().map_or(0, |(_, steps)| steps.len() as u32);
+            Report { violation, depth, ..Report::default() }
+        }
+        None => explore(&world, &rules, limits),
     }
 }
 
-fn print(report: &Report, began: Instant) {
+fn print(scenario: &Scenario, plant: Option<Plant>, report: &Report, began: Instant) {
+    let plant = plant.map(|plant| format!("{:26} ", plant.name())).unwrap_or_default();
     println!(
-        "{} states, {} moves, depth {}, {:.1} s, {} MiB; highest term {}, {} states after a failover; {}",
+        "{plant}{:12} {} faults: {} states, {} moves, depth {}, {:.1} s, {} MiB; highest term {}; {}",
+        scenario.name,
+        scenario.faults,
         report.states,
         report.moves,
         report.depth,
         began.elapsed().as_secs_f64(),
         peak_memory(),
         report.highest_term,
-        report.failovers,
         match (&report.violation, report.closed) {
-            (Some(_), _) => "VIOLATED",
+            (Some((violation, _)), _) => &violation.0,
             (None, true) => "closed: no violation",
-            (None, false) => "not closed: the limit of states was reached without a violation",
+            (None, false) => "not closed",
         }
     );
-}
-
-fn all_plants(arguments: &Arguments) -> ExitCode {
-    let mut missed = 0;
-    for (plant, what) in Plant::ALL {
-        let began = Instant::now();
-        let report = run(arguments, Some(*plant), arguments.faults);
-        match &report.violation {
-            Some((violation, _)) => println!(
-                "found      {:26} {:3} steps {:9} states {:5.1} s  {}  ({what})",
-                plant.name(),
-                report.depth,
-                report.states,
-                began.elapsed().as_secs_f64(),
-                violation.0
-            ),
-            None => {
-                missed += 1;
-                println!(
-                    "NOT FOUND  {:26}           {:9} states {:5.1} s  {}  ({what})",
-                    plant.name(),
-                    report.states,
-                    began.elapsed().as_secs_f64(),
-                    if report.closed { "closed" } else { "not closed" }
-                );
-            }
-        }
-    }
-    println!("{} found, {missed} not found", Plant::ALL.len() - missed);
-    ExitCode::SUCCESS
 }
 
 /// The most memory this process has had, in MiB; zero where the system doesn't say.

@@ -1,18 +1,26 @@
-//! Everything that can happen next: deliveries, the clock, clients, recoveries, and faults.
+//! Everything that can happen next: arrivals, the clock, clients, recoveries, and faults.
+//!
+//! A fault has the power that an adversary would give it, and no more moments than make a difference. A crash of an instance makes a
+//! difference right after something happened there: what it has sent by then may arrive at any time, or never, so a later crash
+//! adds nothing. What is done *to* an instance makes a difference right before something arrives there. In between it would
+//! commute with what happens elsewhere. Between two ticks everything may happen.
 
-use std::fmt;
 use std::sync::Arc;
 
 use bellwether_core::election::{Event, LeaseContent, MemberId, Plant, Sync};
 
-use crate::act::{Arrival, Rules, Violation, acknowledge, arrive, happen, start, tick};
-use crate::world::{API, NODES, Node, Packet, World, channel, ends, name};
+use crate::act::{
+    Database, Rules, Violation, acknowledge, arrive, happen, in_force, replicate, start, stream, streams,
+    voters_in_force,
+};
+use crate::passing::{Pace, tick, to_instance};
+use crate::world::{API, Body, NOBODY, NODES, NOW, Node, World, channel};
 
 /// One thing that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Move {
-    /// The first packet of this channel arrives.
-    Deliver(usize),
+    /// What was sent first arrives.
+    Deliver,
     /// One tick passes.
     Tick,
     /// A packet that was held back arrives.
@@ -21,8 +29,8 @@ pub enum Move {
     Restart(usize),
     /// A frozen instance goes on.
     Thaw(usize),
-    /// What was cut is whole again.
-    Heal,
+    /// What one fault cut is whole again.
+    Heal(usize),
     /// The operator makes the Lease again.
     Recreate,
     /// A client commits.
@@ -31,6 +39,8 @@ pub enum Move {
     Stream(usize, usize),
     /// The voters are in force.
     Voters(usize),
+    /// A switchover is asked for.
+    Switchover(usize),
     /// One of the faults.
     Fault(Fault),
 }
@@ -42,79 +52,71 @@ pub enum Fault {
     Crash(usize),
     /// PostgreSQL crashes under a living agent.
     PostgresCrash(usize),
-    /// The first packet of this channel is lost.
-    Lose(usize),
-    /// The first packet of this channel is held back.
-    Delay(usize),
-    /// Packets no longer pass this way.
-    Cut(usize),
-    /// No packets between this instance and its peers.
-    Isolate(usize),
-    /// This instance can't reach the API.
-    NoApi(usize),
-    /// Nobody can reach the API.
-    ApiDown,
+    /// What was sent first is lost.
+    Lose,
+    /// What was sent first is held back: others overtake it.
+    Delay,
+    /// Packets no longer pass these ways.
+    Cut(u16),
     /// An instance stops in time.
     Freeze(usize),
-    /// A clock gains a tick.
-    Fast(usize),
-    /// A clock loses a tick.
-    Slow(usize),
+    /// A tick passes, and one clock gains or misses it.
+    Drift(Pace),
     /// A read is answered from the past.
     StaleRead(usize),
     /// The Lease is deleted.
     DeleteLease,
-    /// The Lease is put back to what it was two versions ago.
-    RestoreLease,
+    /// The Lease is put back to what it was.
+    RestoreLease(usize),
     /// A pod and its volume are lost; a new one joins under its name.
     Replace(usize),
-    /// A switchover is asked for.
-    Switchover(usize),
 }
 
 /// Every move that is possible now.
-pub fn moves(world: &World, horizon: u8, rules: &Rules) -> Vec<Move> {
-    let mut all = Vec::with_capacity(32);
-    let turn = usize::from(world.env.turn);
-    let settled = !world.expects(turn);
-    for from in 0..=NODES {
-        let at = channel(from, turn);
-        if !settled && !world.net.channels[at].is_empty() {
-            all.push(Move::Deliver(at));
-            if rules.arrival == Arrival::Fixed {
-                break;
-            }
-        }
+pub fn moves(world: &World, rules: &Rules) -> Vec<Move> {
+    let mut all = Vec::with_capacity(48);
+    let head = world.net.queue.front();
+    let over = rules.horizon.is_some_and(|horizon| world.env.time >= horizon);
+    if head.is_some() {
+        all.push(Move::Deliver);
     }
-    for (which, (at, _)) in world.net.late.iter().enumerate() {
-        if settled || ends(usize::from(*at)).1 == turn {
+    for (which, packet) in world.net.late.iter().enumerate() {
+        if head.is_none_or(|head| head.to == packet.to) {
             all.push(Move::Late(which));
         }
     }
-    if settled {
-        between_ticks(world, horizon, rules, &mut all);
+    if head.is_none() {
+        between_ticks(world, over, rules, &mut all);
     }
-    if world.env.faults > 0 && world.env.time < horizon {
-        faults(world, turn, settled, rules, &mut all);
+    if world.env.faults > 0 && !over {
+        faults(world, rules, &mut all);
     }
     all
 }
 
-fn between_ticks(world: &World, horizon: u8, rules: &Rules, all: &mut Vec<Move>) {
-    if world.env.time < horizon {
+fn between_ticks(world: &World, over: bool, rules: &Rules, all: &mut Vec<Move>) {
+    if !over {
         all.push(Move::Tick);
     }
     for node in 0..NODES {
-        if world.nodes[node].agent.is_none() {
+        let it = &world.nodes[node];
+        if it.agent.is_none() && it.lives > 0 {
             all.push(Move::Restart(node));
         }
-        if world.nodes[node].frozen {
+        if it.frozen {
             all.push(Move::Thaw(node));
         }
-        database(world, node, rules, all);
+        if world.env.switchovers > 0 && it.awake() && it.primary.is_some() {
+            all.push(Move::Switchover(node));
+        }
+        if rules.database == Database::Free {
+            database(world, node, rules, all);
+        }
     }
-    if world.env.cut != 0 {
-        all.push(Move::Heal);
+    for which in 0..world.env.cuts.len() {
+        if world.env.cuts[which] != 0 {
+            all.push(Move::Heal(which));
+        }
     }
     if world.shared.lease.is_none() {
         all.push(Move::Recreate);
@@ -122,148 +124,147 @@ fn between_ticks(world: &World, horizon: u8, rules: &Rules, all: &mut Vec<Move>)
 }
 
 fn database(world: &World, node: usize, rules: &Rules, all: &mut Vec<Move>) {
-    if !world.writable(node, rules.guarded()) {
-        return;
-    }
-    let it = &world.nodes[node];
-    let Some(primary) = &it.primary else { return };
-    if world.env.commits > 0 {
+    if world.env.commits > 0 && world.nodes[node].writable(rules.guarded()) {
         all.push(Move::Commit(node));
     }
-    let same = |other: usize| world.nodes[other].log == it.log;
-    for other in 0..NODES {
-        let standby = &world.nodes[other];
-        if standby.receiver == Some(it.id)
-            && standby.awake()
-            && !same(other)
-            && world.open(node, other)
-            && world.open(other, node)
-        {
-            all.push(Move::Stream(node, other));
-        }
-    }
-    let holders = |needed: usize, voters: &bellwether_core::election::Members| {
-        voters.iter().filter(|id| world.place(*id).is_some_and(same)).count() >= needed
-    };
-    let held = primary.voters.as_ref().is_none_or(|voters| holders(voters.needed(), voters.members()));
-    if primary.awaited && (held || rules.planted(Plant::FlushNotAwaited)) {
+    all.extend((0..NODES).filter(|to| streams(world, node, *to, rules)).map(|to| Move::Stream(node, to)));
+    if in_force(world, node, rules) {
         all.push(Move::Voters(node));
     }
 }
 
-fn faults(world: &World, turn: usize, settled: bool, rules: &Rules, all: &mut Vec<Move>) {
+fn faults(world: &World, rules: &Rules, all: &mut Vec<Move>) {
     let mut add = |fault| all.push(Move::Fault(fault));
-    for from in (0..=NODES).filter(|_| !settled) {
-        let channel = channel(from, turn);
-        if let Some(packet) = world.net.channels[channel].front() {
-            add(Fault::Lose(channel));
-            if !matches!(packet, Packet::Written { .. } | Packet::Read { .. }) {
-                add(Fault::Delay(channel));
+    let head = world.net.queue.front();
+    // Right before something arrives there, or between two ticks.
+    let before = |end: usize| head.is_none_or(|head| usize::from(head.to) == end);
+    if rules.faults.packets {
+        if let Some(packet) = head {
+            add(Fault::Lose);
+            if !matches!(packet.body, Body::Read { .. }) {
+                add(Fault::Delay);
             }
-            if matches!(packet, Packet::Read { .. }) && !world.shared.history.is_empty() {
-                add(Fault::StaleRead(channel));
+            if matches!(packet.body, Body::Read { .. }) {
+                (0..world.shared.history.len()).for_each(|which| add(Fault::StaleRead(which)));
             }
-            if rules.arrival == Arrival::Fixed {
-                break;
+        }
+        for node in (0..NODES).filter(|node| world.nodes[*node].awake()) {
+            if head.is_none() || usize::from(world.env.last) == node {
+                add(Fault::Crash(node));
+            }
+            if before(node) {
+                add(Fault::Freeze(node));
+                if world.nodes[node].primary.is_some() {
+                    add(Fault::PostgresCrash(node));
+                }
             }
         }
     }
+    if rules.faults.lease && world.shared.lease.is_some() && before(API) {
+        add(Fault::DeleteLease);
+        (0..world.shared.history.len()).for_each(|which| add(Fault::RestoreLease(which)));
+    }
+    if head.is_none() {
+        slow_faults(world, rules, &mut add);
+    }
+}
+
+/// What begins between two ticks: in the middle of one, losing or delaying what is on its way says the same.
+fn slow_faults(world: &World, rules: &Rules, add: &mut impl FnMut(Fault)) {
     for node in 0..NODES {
         let it = &world.nodes[node];
-        if !settled && node != turn {
-            continue;
+        if rules.faults.drift && !world.env.drifted && it.awake() {
+            add(Fault::Drift(Pace::Slow(node)));
+            add(Fault::Drift(Pace::Fast(node)));
         }
-        if it.awake() {
-            add(Fault::Crash(node));
-            add(Fault::Freeze(node));
-        }
-        if it.awake() && it.primary.is_some() {
-            add(Fault::PostgresCrash(node));
-            add(Fault::Switchover(node));
+        if rules.faults.replace && it.lives > 0 {
+            add(Fault::Replace(node));
         }
     }
-    // Where packets are on their way, losing or delaying them says the same; so these begin between two ticks.
-    if !settled {
-        return;
+    if rules.faults.cuts && world.env.cuts.contains(&0) {
+        let here: Vec<usize> = (0..NODES).filter(|node| world.nodes[*node].lives > 0).collect();
+        cut_sets(&here).into_iter().for_each(|cut| add(Fault::Cut(cut)));
     }
-    add(Fault::DeleteLease);
-    if !world.shared.history.is_empty() {
-        add(Fault::RestoreLease);
+}
+
+/// Partitions: one way between two, an instance from its peers, from the API, from both; everybody from the API.
+fn cut_sets(here: &[usize]) -> Vec<u16> {
+    let both = |one: usize, other: usize| channel(one, other) | channel(other, one);
+    let mut all = vec![];
+    for &node in here {
+        let others = here.iter().copied().filter(|other| *other != node);
+        all.extend(others.clone().map(|other| channel(node, other)));
+        let peers = others.fold(0, |cut, other| cut | both(node, other));
+        all.extend([peers, both(node, API), peers | both(node, API)]);
     }
-    for node in 0..NODES {
-        if !world.env.drifted {
-            add(Fault::Fast(node));
-            add(Fault::Slow(node));
-        }
-        add(Fault::Replace(node));
-        if world.env.cut != 0 {
-            continue;
-        }
-        add(Fault::Isolate(node));
-        add(Fault::NoApi(node));
-        for other in (0..NODES).filter(|other| *other != node) {
-            add(Fault::Cut(channel(node, other)));
-        }
-    }
-    if world.env.cut == 0 {
-        add(Fault::ApiDown);
-    }
+    all.push(here.iter().fold(0, |cut, node| cut | both(*node, API)));
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 /// The world after a move.
 pub fn apply(world: &World, which: Move, rules: &Rules) -> Result<World, (World, Violation)> {
     let mut next = world.clone();
-    match perform(&mut next, which, rules).and_then(|()| crate::invariants::check(&mut next, rules)) {
+    let mut result = checked(&mut next, which, rules);
+    // Where nothing else can happen, what is on its way arrives.
+    while result.is_ok() && next.env.faults == 0 && alone(&next) {
+        result = checked(&mut next, Move::Deliver, rules);
+    }
+    match result {
         Ok(()) => {
-            next.pass_turn();
+            if next.env.faults == 0 || next.quiet() {
+                next.env.last = NOBODY;
+            }
             Ok(next)
         }
         Err(violation) => Err((next, violation)),
     }
 }
 
+/// Whether the next arrival is the only thing that can happen.
+fn alone(world: &World) -> bool {
+    world.net.queue.front().is_some_and(|head| world.net.late.iter().all(|late| late.to != head.to))
+}
+
+fn checked(world: &mut World, which: Move, rules: &Rules) -> Result<(), Violation> {
+    perform(world, which, rules)?;
+    if world.quiet() && rules.database == Database::Eager {
+        replicate(world, rules)?;
+    }
+    crate::invariants::check(world, rules)
+}
+
 fn perform(world: &mut World, which: Move, rules: &Rules) -> Result<(), Violation> {
     match which {
-        Move::Deliver(channel) => {
-            let (from, to) = ends(channel);
-            match Arc::make_mut(&mut world.net).channels[channel].pop_front() {
-                Some(packet) => arrive(world, to, from, packet, rules),
-                None => Ok(()),
-            }
+        Move::Deliver => {
+            let Some(packet) = Arc::make_mut(&mut world.net).queue.pop_front() else { return Ok(()) };
+            let open = world.open(usize::from(packet.from), usize::from(packet.to));
+            let there = to_instance(&packet).is_none_or(|to| world.nodes[to].agent.is_some());
+            if open && there { arrive(world, packet, rules) } else { Ok(()) }
         }
-        Move::Tick => tick(world, rules),
+        Move::Tick => tick(world, Pace::Even, rules),
         Move::Late(which) => {
-            let (at, packet) = Arc::make_mut(&mut world.net).late.remove(which);
-            let (from, to) = ends(usize::from(at));
-            arrive(world, to, from, packet, rules)
+            let packet = Arc::make_mut(&mut world.net).late.remove(which);
+            arrive(world, packet, rules)
         }
         Move::Restart(node) => start(world, node, rules),
         Move::Thaw(node) => {
-            Arc::make_mut(&mut world.nodes[node]).frozen = false;
-            let clock = world.clock(node);
-            let it = Arc::make_mut(&mut world.nodes[node]);
-            // The watchdog goes first; the instant before it does is the documented exception of INV-3.
-            if rules.guarded() && it.primary.as_ref().is_some_and(|primary| primary.guard.passed(clock)) {
-                it.primary = None;
-            }
+            thaw(world, node, rules);
             Ok(())
         }
-        Move::Heal => {
-            world.env.cut = 0;
-            for to in 0..NODES {
-                resync(world, to);
-            }
+        Move::Heal(which) => {
+            let healed = world.env.cuts[which];
+            world.env.cuts[which] = 0;
+            world.env.cuts.sort_unstable();
+            // A watch that was interrupted begins again with what is there.
+            (0..NODES).filter(|to| healed & channel(API, *to) != 0).for_each(|to| world.notify(to));
             Ok(())
         }
         Move::Recreate => {
-            let members = world.nodes.iter().map(|node| node.id).collect();
-            let content = LeaseContent {
-                holder: None,
-                term: None,
-                members,
-                sync: Sync::default(),
-                duration: rules.settings.lease,
-            };
+            let members = world.nodes.iter().filter(|node| node.lives > 0).map(|node| node.id).collect();
+            let duration = rules.settings.lease;
+            let content = LeaseContent { holder: None, term: None, members, sync: Sync::default(), duration };
             world.set_lease(Some(content));
             Ok(())
         }
@@ -276,18 +277,14 @@ fn perform(world: &mut World, which: Move, rules: &Rules) -> Result<(), Violatio
             acknowledge(world, node);
             Ok(())
         }
-        Move::Stream(node, other) => {
-            let log = world.nodes[node].log.clone();
-            Arc::make_mut(&mut world.nodes[other]).log = log;
-            acknowledge(world, node);
+        Move::Stream(from, to) => {
+            stream(world, from, to);
             Ok(())
         }
-        Move::Voters(node) => {
-            let it = Arc::make_mut(&mut world.nodes[node]);
-            let Some(primary) = &mut it.primary else { return Ok(()) };
-            primary.awaited = false;
-            let voters = primary.voters.clone();
-            happen(world, node, Event::VotersInForce { voters }, rules)
+        Move::Voters(node) => voters_in_force(world, node, rules),
+        Move::Switchover(node) => {
+            world.env.switchovers -= 1;
+            happen(world, node, Event::Switchover { target: None }, rules)
         }
         Move::Fault(fault) => {
             world.env.faults -= 1;
@@ -296,11 +293,15 @@ fn perform(world: &mut World, which: Move, rules: &Rules) -> Result<(), Violatio
     }
 }
 
-/// A watch that was interrupted begins again with what is there.
-fn resync(world: &mut World, to: usize) {
-    let view = world.shared.lease.clone();
-    let life = world.nodes[to].lives;
-    world.send(API, to, Packet::Sight { life, request: None, view });
+fn thaw(world: &mut World, node: usize, rules: &Rules) {
+    let it = Arc::make_mut(&mut world.nodes[node]);
+    it.frozen = false;
+    // The watchdog goes first; the instant before it does is the documented exception of INV-3.
+    if rules.guarded() && it.primary.as_ref().is_some_and(|primary| primary.guard.passed(NOW)) {
+        it.primary = None;
+    }
+    let held = std::mem::take(&mut it.inbox);
+    Arc::make_mut(&mut world.net).queue.extend(held);
 }
 
 fn fail(world: &mut World, fault: Fault, rules: &Rules) -> Result<(), Violation> {
@@ -310,48 +311,37 @@ fn fail(world: &mut World, fault: Fault, rules: &Rules) -> Result<(), Violation>
             Arc::make_mut(&mut world.nodes[node]).primary = None;
             return happen(world, node, Event::PostgresCrashed, rules);
         }
-        Fault::Switchover(node) => return happen(world, node, Event::Switchover { target: None }, rules),
-        Fault::Lose(channel) => {
-            Arc::make_mut(&mut world.net).channels[channel].pop_front();
+        Fault::Lose => {
+            Arc::make_mut(&mut world.net).queue.pop_front();
         }
-        Fault::Delay(channel) => {
+        Fault::Delay => {
             let net = Arc::make_mut(&mut world.net);
-            if let Some(packet) = net.channels[channel].pop_front() {
-                net.late.push((channel as u8, packet));
-                net.late.sort_unstable();
-            }
+            net.late.extend(net.queue.pop_front());
+            net.late.sort_unstable();
         }
-        Fault::Cut(channel) => cut(world, &[channel]),
-        Fault::Isolate(node) => {
-            let peers = (0..NODES).filter(|other| *other != node);
-            let both: Vec<_> = peers.flat_map(|other| [channel(node, other), channel(other, node)]).collect();
-            cut(world, &both);
-        }
-        Fault::NoApi(node) => cut(world, &[channel(node, API), channel(API, node)]),
-        Fault::ApiDown => {
-            let all: Vec<_> = (0..NODES).flat_map(|node| [channel(node, API), channel(API, node)]).collect();
-            cut(world, &all);
+        Fault::Cut(cut) => {
+            world.env.cuts[0] = cut;
+            world.env.cuts.sort_unstable();
         }
         Fault::Freeze(node) => Arc::make_mut(&mut world.nodes[node]).frozen = true,
-        Fault::Fast(node) => {
+        Fault::Drift(pace) => {
             world.env.drifted = true;
-            Arc::make_mut(&mut world.nodes[node]).drift += 1;
+            return tick(world, pace, rules);
         }
-        Fault::Slow(node) => {
-            world.env.drifted = true;
-            Arc::make_mut(&mut world.nodes[node]).drift -= 1;
-        }
-        Fault::StaleRead(channel) => {
-            let (from, _) = ends(channel);
-            if let Some(Packet::Read { life, request }) = Arc::make_mut(&mut world.net).channels[channel].pop_front() {
-                let view = world.shared.history.last().cloned();
-                world.send(API, from, Packet::Sight { life, request: Some(request), view });
+        Fault::StaleRead(which) => {
+            let packet = Arc::make_mut(&mut world.net).queue.pop_front();
+            let view = world.shared.history[which].clone();
+            if let Some(packet) = packet
+                && let Body::Read { life, request } = packet.body
+            {
+                let body = Body::Sight { life, request: Some(request), view: Some(view) };
+                world.send(API, usize::from(packet.from), body);
             }
         }
         Fault::DeleteLease => world.set_lease(None),
-        Fault::RestoreLease => {
-            let content = world.shared.history.first().map(|view| view.content.clone());
-            world.set_lease(content);
+        Fault::RestoreLease(which) => {
+            let content = world.shared.history[which].content.clone();
+            world.set_lease(Some(content));
         }
         Fault::Replace(node) => {
             crash(world, node);
@@ -364,60 +354,19 @@ fn fail(world: &mut World, fault: Fault, rules: &Rules) -> Result<(), Violation>
     Ok(())
 }
 
+/// What it had sent may still arrive, at any time. Its connections are gone, so what was sent to it is lost.
 fn crash(world: &mut World, node: usize) {
     let it = Arc::make_mut(&mut world.nodes[node]);
     it.agent = None;
     it.frozen = false;
+    it.inbox.clear();
     it.primary = None;
     it.receiver = None;
     it.calls.clear();
     let net = Arc::make_mut(&mut world.net);
-    for from in 0..=NODES {
-        net.channels[channel(from, node)].clear();
-    }
-}
-
-fn cut(world: &mut World, which: &[usize]) {
-    for channel in which {
-        world.env.cut |= 1 << channel;
-    }
-}
-
-impl fmt::Display for Move {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = |channel: usize| {
-            let (from, to) = ends(channel);
-            format!("{} → {}", name(from), name(to))
-        };
-        match self {
-            Self::Deliver(at) => write!(f, "arrives {}", way(*at)),
-            Self::Tick => write!(f, "a tick passes"),
-            Self::Late(_) => write!(f, "a packet that was held back arrives"),
-            Self::Restart(node) => write!(f, "{} restarts", name(*node)),
-            Self::Thaw(node) => write!(f, "{} thaws", name(*node)),
-            Self::Heal => write!(f, "the network heals"),
-            Self::Recreate => write!(f, "the operator makes the Lease again"),
-            Self::Commit(node) => write!(f, "a client commits on {}", name(*node)),
-            Self::Stream(from, to) => write!(f, "{} streams from {}", name(*to), name(*from)),
-            Self::Voters(node) => write!(f, "the voters are in force on {}", name(*node)),
-            Self::Fault(Fault::Lose(at)) => write!(f, "FAULT: lost {}", way(*at)),
-            Self::Fault(Fault::Delay(at)) => write!(f, "FAULT: held back {}", way(*at)),
-            Self::Fault(Fault::Cut(at)) => write!(f, "FAULT: cut {}", way(*at)),
-            Self::Fault(Fault::StaleRead(at)) => write!(f, "FAULT: stale read {}", way(*at)),
-            Self::Fault(Fault::Crash(node)) => write!(f, "FAULT: {} crashes", name(*node)),
-            Self::Fault(Fault::PostgresCrash(node)) => write!(f, "FAULT: PostgreSQL on {} crashes", name(*node)),
-            Self::Fault(Fault::Isolate(node)) => write!(f, "FAULT: {} is cut off from its peers", name(*node)),
-            Self::Fault(Fault::NoApi(node)) => write!(f, "FAULT: {} can't reach the API", name(*node)),
-            Self::Fault(Fault::ApiDown) => write!(f, "FAULT: nobody can reach the API"),
-            Self::Fault(Fault::Freeze(node)) => write!(f, "FAULT: {} freezes", name(*node)),
-            Self::Fault(Fault::Fast(node)) => write!(f, "FAULT: the clock of {} gains a tick", name(*node)),
-            Self::Fault(Fault::Slow(node)) => write!(f, "FAULT: the clock of {} loses a tick", name(*node)),
-            Self::Fault(Fault::DeleteLease) => write!(f, "FAULT: the Lease is deleted"),
-            Self::Fault(Fault::RestoreLease) => write!(f, "FAULT: the Lease is put back to an earlier state"),
-            Self::Fault(Fault::Replace(node)) => {
-                write!(f, "FAULT: {} is lost with its volume and made again", name(*node))
-            }
-            Self::Fault(Fault::Switchover(node)) => write!(f, "FAULT: a switchover from {} is asked for", name(*node)),
-        }
-    }
+    let (sent, rest) = net.queue.drain(..).partition::<Vec<_>, _>(|packet| usize::from(packet.from) == node);
+    net.queue = rest.into_iter().filter(|packet| usize::from(packet.to) != node).collect();
+    net.late.extend(sent.into_iter().filter(|packet| !matches!(packet.body, Body::Read { .. })));
+    net.late.retain(|packet| !(usize::from(packet.to) == node && usize::from(packet.from) == API));
+    net.late.sort_unstable();
 }

@@ -1,26 +1,140 @@
-//! Where the exploration begins, and how far it goes.
+//! Where explorations begin, and how far they go: several scenarios that each close by themselves, instead of one that holds
+//! everything and never would.
 
 use std::sync::Arc;
 
 use bellwether_core::election::{Durability, LeaseContent, MemberId, Members, Plant, Settings, Span, Sync, Voters};
 use bellwether_core::wal::Term;
 
-use crate::act::{Rules, Violation, start};
+use crate::act::{Database, Faults, Rules, Violation, start};
 use crate::moves::{Move, apply, moves};
-use crate::world::{Env, NODES, Net, Node, Shared, World};
+use crate::world::{Env, NOBODY, NODES, Net, Node, Shared, World};
 
-/// How far the exploration goes.
+/// One exploration.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    /// Ticks after the start.
-    pub horizon: u8,
+pub struct Scenario {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it is about, in one sentence.
+    pub about: &'static str,
+    /// How it begins.
+    pub beginning: Beginning,
     /// Faults in one run.
     pub faults: u8,
+    /// Which.
+    pub kinds: Faults,
     /// Commits of clients in one run.
     pub commits: u8,
+    /// Switchovers asked for in one run.
+    pub switchovers: u8,
+    /// How commits are acknowledged.
+    pub durability: Durability,
+    /// Ticks; none: until there are no more states.
+    pub horizon: Option<u8>,
 }
 
-/// The timings in ticks: as few as keep every order between them that the real ones have.
+/// How a run begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// A leads, B is a member, there is nobody else, and the Lease is old.
+    Pair,
+    /// A leads, B and C are members, and the Lease is old.
+    Trio,
+    /// A leads, B is a member, C has a copy and knocks.
+    Joining,
+}
+
+const PACKETS: Faults = Faults { packets: true, cuts: false, lease: false, drift: false, replace: false };
+const ALL: Faults = Faults { packets: true, cuts: true, lease: true, drift: true, replace: true };
+
+/// Every scenario.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "pair",
+        about: "two instances, asynchronous: every race between promises, the Lease and the clocks",
+        beginning: Beginning::Pair,
+        faults: 2,
+        kinds: ALL,
+        commits: 0,
+        switchovers: 0,
+        durability: Durability::Async,
+        horizon: None,
+    },
+    Scenario {
+        name: "trio",
+        about: "three instances, asynchronous",
+        beginning: Beginning::Trio,
+        faults: 2,
+        kinds: ALL,
+        commits: 0,
+        switchovers: 0,
+        durability: Durability::Async,
+        horizon: None,
+    },
+    Scenario {
+        name: "joining",
+        about: "two members, asynchronous, and a third instance that is being admitted",
+        beginning: Beginning::Joining,
+        faults: 2,
+        kinds: ALL,
+        commits: 0,
+        switchovers: 0,
+        durability: Durability::Async,
+        horizon: None,
+    },
+    Scenario {
+        name: "switchover",
+        about: "two instances, asynchronous; a switchover is asked for at any time",
+        beginning: Beginning::Pair,
+        faults: 2,
+        kinds: ALL,
+        commits: 0,
+        switchovers: 1,
+        durability: Durability::Async,
+        horizon: None,
+    },
+    Scenario {
+        name: "quorum",
+        about: "three instances, commits wait for one of two voters; one commit",
+        beginning: Beginning::Trio,
+        faults: 2,
+        kinds: Faults { drift: false, lease: false, ..ALL },
+        commits: 1,
+        switchovers: 0,
+        durability: Durability::Quorum,
+        horizon: Some(12),
+    },
+    Scenario {
+        name: "handover",
+        about: "three instances, commits wait for one of two voters; a switchover, one commit",
+        beginning: Beginning::Trio,
+        faults: 1,
+        kinds: PACKETS,
+        commits: 1,
+        switchovers: 1,
+        durability: Durability::Quorum,
+        horizon: Some(12),
+    },
+];
+
+impl Scenario {
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        SCENARIOS.iter().copied().find(|scenario| scenario.name == name)
+    }
+    /// What the exploration is given.
+    pub fn rules(&self, planted: Option<Plant>) -> Rules {
+        Rules {
+            settings: settings(self.durability, planted),
+            horizon: self.horizon,
+            database: if self.commits == 0 { Database::Eager } else { Database::Free },
+            faults: self.kinds,
+        }
+    }
+}
+
+/// The timings in ticks: as few as keep every order between them that the real ones have. A candidate without voters to hear does
+/// not wait for answers at all: it is faster than any real one, and nothing is safe only because a poll takes its time.
 pub fn settings(durability: Durability, planted: Option<Plant>) -> Settings {
     Settings {
         ask_every: Span(1),
@@ -30,7 +144,7 @@ pub fn settings(durability: Durability, planted: Option<Plant>) -> Settings {
         drift: Span(1),
         stop_budget: Span(0),
         renew_after: Span(2),
-        poll: Span(1),
+        poll: Span(if durability == Durability::Async { 0 } else { 1 }),
         defer: Span(1),
         drop_voter_after: Span(2),
         remove_after: Span(3),
@@ -42,64 +156,55 @@ pub fn settings(durability: Durability, planted: Option<Plant>) -> Settings {
     }
 }
 
-/// How a run begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beginning {
-    /// A leads, B and C are members, and the Lease is old.
-    Settled,
-    /// A leads, B is a member, C has a copy and knocks.
-    Joining,
-}
-
 /// A world in its steady state, reached by the agents themselves.
-pub fn begin(beginning: Beginning, bounds: Bounds, rules: &Rules) -> Result<World, Violation> {
-    let ids: Vec<_> = (0..NODES).map(|node| MemberId(node as u128 + 1)).collect();
-    let members: Members = match beginning {
-        Beginning::Settled => ids.iter().copied().collect(),
-        Beginning::Joining => ids.iter().copied().take(2).collect(),
+pub fn begin(scenario: &Scenario, rules: &Rules) -> Result<World, Violation> {
+    let (instances, members) = match scenario.beginning {
+        Beginning::Pair => (2, 2),
+        Beginning::Trio => (3, 3),
+        Beginning::Joining => (3, 2),
     };
+    let ids: Vec<_> = (0..NODES).map(|node| MemberId(node as u128 + 1)).collect();
+    let all: Members = ids.iter().copied().take(members).collect();
     let voters = match rules.settings.durability {
         Durability::Async => None,
-        _ => Voters::new(1, members.without(ids[0])),
+        _ => Voters::new(1, all.without(ids[0])),
     };
+    let nobody = Env { time: 0, faults: 0, commits: 0, switchovers: 0, cuts: [0; 2], last: NOBODY, drifted: false };
     let mut world = World {
         nodes: std::array::from_fn(|node| Arc::new(Node::new(ids[node], vec![1]))),
         shared: Arc::new(Shared::default()),
-        net: Arc::new(Net::empty()),
-        env: Env { time: 8, faults: 0, commits: 0, cut: 0, turn: 0, drifted: false },
+        net: Arc::new(Net::default()),
+        env: nobody,
     };
     let content = LeaseContent {
         holder: Some(ids[0]),
         term: Some(Term(1)),
-        members,
+        members: all,
         sync: Sync::only(voters),
         duration: rules.settings.lease,
     };
     world.set_lease(Some(content));
-    let started = if beginning == Beginning::Settled { NODES } else { NODES - 1 };
-    for node in 0..started {
+    for node in 0..members {
         start(&mut world, node, rules)?;
     }
-    world.pass_turn();
-    while world.env.time < STEADY || !quiet(&world) {
-        let next =
-            moves(&world, u8::MAX, rules).into_iter().find(|next| !matches!(next, Move::Fault(_) | Move::Restart(_)));
-        let Some(next) = next else { break };
-        world = apply(&world, next, rules).map_err(|(_, violation)| violation)?;
+    let settling = Rules { horizon: None, database: Database::Eager, ..*rules };
+    for _ in 0..STEADY {
+        while let Some(next) = without_fault(&world, &settling) {
+            world = apply(&world, next, &settling).map_err(|(_, violation)| violation)?;
+        }
+        world = apply(&world, Move::Tick, &settling).map_err(|(_, violation)| violation)?;
     }
-    world.env.faults = bounds.faults;
-    world.env.commits = bounds.commits;
     Arc::make_mut(&mut world.shared).history.clear();
-    if beginning == Beginning::Joining {
-        start(&mut world, NODES - 1, rules)?;
-        world.pass_turn();
+    for node in members..instances {
+        start(&mut world, node, rules)?;
     }
+    world.env = Env { faults: scenario.faults, commits: scenario.commits, switchovers: scenario.switchovers, ..nobody };
     Ok(world)
 }
 
-/// When the steady state is reached: the first write and everything that it made young are more than L ago.
-pub const STEADY: u8 = 16;
+/// After so many ticks the first write and everything that it made young are more than L ago.
+const STEADY: u8 = 16;
 
-fn quiet(world: &World) -> bool {
-    world.net.channels.iter().all(std::collections::VecDeque::is_empty)
+fn without_fault(world: &World, rules: &Rules) -> Option<Move> {
+    moves(world, rules).into_iter().find(|next| *next == Move::Deliver)
 }

@@ -1,8 +1,8 @@
 //! The world that the election is explored in: three instances, the API, the network between them.
 //!
-//! What runs inside an instance is the real `step`; everything here stands for what surrounds it. Within one tick every packet is
-//! delivered: the ends take turns, and what is on its way to the one whose turn it is arrives in order for each sender, in any
-//! order across senders. Whatever deviates from that (lost, late, overtaken) is a fault.
+//! What runs inside an instance is the real `step`; everything here stands for what surrounds it. Without a fault, packets arrive
+//! within the tick in the order in which they were sent. Whatever deviates from that (lost, late, overtaken) is a fault, or
+//! part of one. A clock always shows [`NOW`]: as time passes, it is what an instance remembers that grows older.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,15 +11,14 @@ use bellwether_core::election::{
     Deadline, LeaseContent, LeaseUid, LeaseVersion, LeaseView, LeaseWrite, MemberId, Memory, Message, Moment, Outcome,
     Position, RequestId, State, Voters,
 };
-use bellwether_core::fact::Fact;
 use bellwether_core::wal::{Lsn, Term, Timeline};
 
 /// How many instances there are.
 pub const NODES: usize = 3;
 /// The API's place among the ends of a channel.
 pub const API: usize = NODES;
-/// Every pair of ends.
-pub const CHANNELS: usize = (NODES + 1) * (NODES + 1);
+/// What every clock shows, at all times.
+pub const NOW: Moment = Moment(100);
 
 /// One instance: its pod, its volume, its PostgreSQL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,8 +33,8 @@ pub struct Node {
     pub lives: u8,
     /// Stopped in time, with everything in it.
     pub frozen: bool,
-    /// How far its clock is off.
-    pub drift: i8,
+    /// What arrived while it was frozen.
+    pub inbox: Vec<Packet>,
     /// Its log: of each record, the term that wrote it.
     pub log: Vec<u8>,
     /// Whom its WAL receiver is connected to.
@@ -64,12 +63,25 @@ pub struct Call {
     pub request: RequestId,
     /// What was sent, of a write.
     pub write: Option<LeaseWrite>,
+    /// How many ticks ago.
+    pub age: u8,
 }
 
-/// What travels: calls carry the life of the agent that made them, so that no later one takes the answer.
+/// What travels from one end to another.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Packet {
+    /// From this end.
+    pub from: u8,
+    /// To that.
+    pub to: u8,
+    /// What it says.
+    pub body: Body,
+}
+
+/// What a packet says. Calls carry the life of the agent that made them, so that no later one takes the answer.
 #[allow(missing_docs, reason = "each field is named after its type, which says what it is")]
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Packet {
+pub enum Body {
     /// Between agents, from the pod of this identity to the pod of that.
     Peer { from: MemberId, to: MemberId, message: Message },
     /// To the API.
@@ -87,7 +99,7 @@ pub enum Packet {
 pub struct Shared {
     /// The Lease.
     pub lease: Option<LeaseView>,
-    /// Versions that it had, newest last.
+    /// What it was before each change of term or members, newest last: what a backup may hold, or a stale cache.
     pub history: Vec<LeaseView>,
     /// The last version given out.
     pub version: u64,
@@ -100,30 +112,35 @@ pub struct Shared {
 }
 
 /// Everything on its way.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Net {
-    /// In order, for each pair of ends.
-    pub channels: Vec<VecDeque<Packet>>,
-    /// Held back by a fault: it may arrive at any time, or never.
-    pub late: Vec<(u8, Packet)>,
+    /// In the order of arrival.
+    pub queue: VecDeque<Packet>,
+    /// Held back by a fault, or left behind by a crash: it may arrive at any time, or never.
+    pub late: Vec<Packet>,
 }
 
 /// What is small and changes often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Env {
-    /// The true time, in ticks.
+    /// Ticks since the beginning, up to the horizon; zero if there is none.
     pub time: u8,
     /// Faults still allowed.
     pub faults: u8,
     /// Commits still to be made by clients.
     pub commits: u8,
-    /// Channels that are cut.
-    pub cut: u16,
-    /// Whose turn it is to receive: what is on its way to this end arrives, in any order across channels, before the next end's.
-    pub turn: u8,
+    /// Switchovers still to be asked for.
+    pub switchovers: u8,
+    /// Channels that are cut, by one fault each.
+    pub cuts: [u16; 2],
+    /// At which end something happened last.
+    pub last: u8,
     /// Whether some clock was off already: more than once would exceed the bound that δ stands for.
     pub drifted: bool,
 }
+
+/// Nothing happened in this tick yet.
+pub const NOBODY: u8 = u8::MAX;
 
 /// All of it.
 #[derive(Clone, Debug)]
@@ -138,26 +155,14 @@ pub struct World {
     pub env: Env,
 }
 
-/// The channel between two ends.
-pub fn channel(from: usize, to: usize) -> usize {
-    from * (NODES + 1) + to
-}
-
-/// The ends of a channel.
-pub fn ends(channel: usize) -> (usize, usize) {
-    (channel / (NODES + 1), channel % (NODES + 1))
+/// The bit of a channel.
+pub fn channel(from: usize, to: usize) -> u16 {
+    1 << (from * (NODES + 1) + to)
 }
 
 /// The name of an end.
 pub fn name(end: usize) -> &'static str {
     ["A", "B", "C", "API"][end]
-}
-
-impl Net {
-    /// Nothing on its way.
-    pub fn empty() -> Self {
-        Self { channels: vec![VecDeque::new(); CHANNELS], late: vec![] }
-    }
 }
 
 impl Node {
@@ -169,7 +174,7 @@ impl Node {
             id,
             lives: 0,
             frozen: false,
-            drift: 0,
+            inbox: vec![],
             log,
             receiver: None,
             primary: None,
@@ -189,45 +194,35 @@ impl Node {
     pub fn awake(&self) -> bool {
         self.agent.is_some() && !self.frozen
     }
+    /// Whether a client's write would succeed here now.
+    pub fn writable(&self, guarded: bool) -> bool {
+        self.awake() && self.primary.as_ref().is_some_and(|primary| !(guarded && primary.guard.passed(NOW)))
+    }
 }
 
 impl World {
-    /// What this instance's clock shows.
-    pub fn clock(&self, node: usize) -> Moment {
-        Moment((i64::from(self.env.time) + i64::from(self.nodes[node].drift)).unsigned_abs())
-    }
-    /// Whether something is on its way to this end and can arrive.
-    pub fn expects(&self, to: usize) -> bool {
-        (to == API || self.nodes[to].awake())
-            && (0..=NODES).any(|from| !self.net.channels[channel(from, to)].is_empty())
-    }
-    /// Passes the turn to the next end that expects something. False: nobody does.
-    pub fn pass_turn(&mut self) -> bool {
-        let ends = NODES + 1;
-        let first = usize::from(self.env.turn);
-        let next = (0..ends).map(|step| (first + step) % ends).find(|end| self.expects(*end));
-        self.env.turn = next.unwrap_or(0) as u8;
-        next.is_some()
-    }
     /// Whether packets pass from one end to the other.
     pub fn open(&self, from: usize, to: usize) -> bool {
-        self.env.cut & (1 << channel(from, to)) == 0
+        (self.env.cuts[0] | self.env.cuts[1]) & channel(from, to) == 0
+    }
+    /// Whether nothing is on its way but what a fault holds back.
+    pub fn quiet(&self) -> bool {
+        self.net.queue.is_empty()
     }
     /// Where the pod of this identity is.
     pub fn place(&self, id: MemberId) -> Option<usize> {
         self.nodes.iter().position(|node| node.id == id)
     }
-    /// Whether a client's write would succeed here now.
-    pub fn writable(&self, node: usize, guarded: bool) -> bool {
-        let it = &self.nodes[node];
-        let Some(primary) = &it.primary else { return false };
-        it.awake() && !(guarded && primary.guard.passed(self.clock(node)))
+    /// Puts a packet on its way.
+    pub fn send(&mut self, from: usize, to: usize, body: Body) {
+        Arc::make_mut(&mut self.net).queue.push_back(Packet { from: from as u8, to: to as u8, body });
     }
-    /// Puts a packet on its way, unless the way is cut or nobody is there.
-    pub fn send(&mut self, from: usize, to: usize, packet: Packet) {
-        let listens = to == API || self.nodes[to].agent.is_some();
-        if listens && self.open(from, to) {
-            Arc::make_mut(&mut self.net).channels[channel(from, to)].push_back(packet);
+    /// Tells a watcher what is there.
+    pub fn notify(&mut self, to: usize) {
+        if self.nodes[to].agent.is_some() {
+            let life = self.nodes[to].lives;
+            let view = self.shared.lease.clone();
+            self.send(API, to, Body::Sight { life, request: None, view });
         }
     }
     /// Changes the Lease and tells every watcher.
@@ -242,21 +237,22 @@ impl World {
             }
         };
         if let Some(old) = shared.lease.take() {
-            shared.history.push(old);
+            let same = |one: &LeaseContent, other: &LeaseContent| {
+                one.term == other.term && one.members == other.members && one.sync == other.sync
+            };
+            let kept = content.as_ref().is_some_and(|new| same(new, &old.content));
+            if !kept && old.content.term.is_some() {
+                shared.history.retain(|view| !same(&view.content, &old.content));
+                shared.history.push(old);
+            }
             if shared.history.len() > 2 {
                 shared.history.remove(0);
             }
         }
         let version = LeaseVersion(shared.version);
         shared.lease = content.map(|content| LeaseView { uid, version, content });
-        let view = shared.lease.clone();
         for to in 0..NODES {
-            let life = self.nodes[to].lives;
-            self.send(API, to, Packet::Sight { life, request: None, view: view.clone() });
+            self.notify(to);
         }
-    }
-    /// What the API says to a read.
-    pub fn sight(view: Option<LeaseView>) -> Fact<LeaseView> {
-        Fact::looked_up(view)
     }
 }

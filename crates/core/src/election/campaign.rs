@@ -92,13 +92,26 @@ pub(super) fn read_back(state: &mut State, was: Claim, failed: bool, now: Moment
         return;
     }
     match claim {
-        Claim::OwnName | Claim::First => take_own(state, now, out),
-        Claim::Vacancy => {
+        Claim::First => take_own(state, now, out),
+        Claim::OwnName | Claim::Vacancy => {
             let others = state.known.sound().map(|view| view.content.members.without(state.me)).unwrap_or_default();
             canvass(state, claim, Question::Position, others, now, out);
         }
         Claim::Damage => recovery::canvass(state, now, out),
         Claim::Consent(_) => {}
+    }
+}
+
+/// The Lease names this instance. So it may do if it was put back to an earlier state behind the back of one that was away (E14): only
+/// when everybody says that they know of no higher term, or when no leader has objected for L by a write, is it taken at its word.
+fn own_name(state: &mut State, ballot: &Ballot, now: Moment, out: &mut Out) {
+    let lease = state.known.sound().map(|view| view.content.duration);
+    let unchanged = state.known.first_seen().zip(lease).is_some_and(|(seen, lease)| now.since(seen) >= lease);
+    let still = claim(state, now) == Some(Claim::OwnName);
+    if still && (ballot.complete() || unchanged || planted!(state.settings, OwnNameTrusted)) {
+        take_own(state, now, out);
+    } else {
+        set_quest(state, Quest::Waiting { until: now.plus(state.settings.defer) });
     }
 }
 
@@ -118,10 +131,13 @@ fn take_own(state: &mut State, now: Moment, out: &mut Out) {
 pub(super) fn canvass(state: &mut State, claim: Claim, question: Question, asked: Members, now: Moment, out: &mut Out) {
     state.following = None;
     state.streaming = None;
-    out.push(Effect::Became {
-        phase: Phase::Candidate,
-        because: "its promise has lapsed and the Lease is old: it polls the others",
-    });
+    let because = match claim {
+        Claim::OwnName => "the Lease names it: it asks the others whether they know of a later term",
+        Claim::Consent(_) => "the holder hands over: it looks how far its own log reaches",
+        Claim::Damage => "the Lease is damaged and its promise has lapsed: it asks everybody to yield",
+        Claim::Vacancy | Claim::First => "its promise has lapsed and the Lease is old: it polls the others",
+    };
+    out.push(Effect::Became { phase: Phase::Candidate, because });
     out.push(Effect::CutReceiver);
     let ballot = state.poll(question, asked, now, out);
     set_quest(state, Quest::Polling { claim, ballot });
@@ -156,6 +172,7 @@ fn decide(state: &mut State, claim: Claim, ballot: &Ballot, now: Moment, out: &m
     let again = Quest::Waiting { until: now.plus(state.settings.defer) };
     match claim {
         Claim::Vacancy if vacant(state, now) && !state.known.pending() => {}
+        Claim::OwnName => return own_name(state, ballot, now, out),
         Claim::Damage => return recovery::decide(state, ballot, now, out),
         Claim::Consent(consent) => return super::handover::write(state, consent, ballot, now, out),
         _ => return set_quest(state, Quest::None),

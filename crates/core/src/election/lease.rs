@@ -133,6 +133,30 @@ impl Known {
         self.writes.retain(|write| write.pending || newest <= Some(write.base));
     }
 
+    /// Own writes that are not known to have failed.
+    #[cfg(feature = "planted")]
+    pub fn own_writes(&self) -> impl Iterator<Item = &OwnWrite> {
+        self.writes.iter()
+    }
+    /// Moves every moment.
+    #[cfg(feature = "planted")]
+    pub fn age(&mut self, past: impl Fn(&mut Moment, super::Span), lease: super::Span) {
+        self.first_seen.iter_mut().for_each(|seen| past(seen, lease));
+        self.writes.iter_mut().for_each(|write| past(&mut write.sent, lease));
+    }
+    /// Gives every version and number its new name.
+    #[cfg(feature = "planted")]
+    pub fn rename(&mut self, names: &super::Names<'_>) {
+        self.view.iter_mut().for_each(|view| view.rename(names));
+        if let Some(Damage::Replaced(view)) = &mut self.damage {
+            view.rename(names);
+        }
+        for write in &mut self.writes {
+            write.request = (names.request)(write.request);
+            write.base = (names.version)(write.base);
+        }
+    }
+
     pub fn pending(&self) -> bool {
         self.writes.iter().any(|write| write.pending)
     }

@@ -30,6 +30,8 @@ mod message;
 #[cfg(feature = "planted")]
 mod plant;
 mod recovery;
+#[cfg(feature = "planted")]
+mod renaming;
 mod settings;
 mod state;
 mod types;
@@ -45,6 +47,8 @@ pub use message::{
 };
 #[cfg(feature = "planted")]
 pub use plant::Plant;
+#[cfg(feature = "planted")]
+pub use renaming::Names;
 pub use settings::{Durability, Settings, Unsound};
 pub use state::State;
 pub use types::{

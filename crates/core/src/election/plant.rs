@@ -13,6 +13,8 @@ pub enum Plant {
     PromisesRevive,
     /// E4: the holder's name is taken for tenure.
     NameIsTenure,
+    /// E4: a Lease that names this instance is taken at its word, without asking the others.
+    OwnNameTrusted,
     /// E5: an addition counts from its commit.
     AdditionCountedLate,
     /// E5: a removal counts from its sending.
@@ -92,6 +94,7 @@ impl Plant {
         (Self::RenewalFromResponse, "E2: a renewal counts from its response."),
         (Self::PromisesRevive, "E3: promises revive tenure that has lapsed."),
         (Self::NameIsTenure, "E4: the holder's name is taken for tenure."),
+        (Self::OwnNameTrusted, "E4: a Lease that names this instance is taken at its word, without asking the others."),
         (Self::AdditionCountedLate, "E5: an addition counts from its commit."),
         (Self::RemovalCountedEarly, "E5: a removal counts from its sending."),
         (Self::MembersOutOfOrder, "E6: whatever version arrives last is taken for the newest."),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fact::Fact;
-use crate::wal::Term;
+use crate::wal::{Lsn, Term, Timeline};
 
 const ME: MemberId = MemberId(1);
 const OTHER: MemberId = MemberId(2);
@@ -43,12 +43,32 @@ fn read_of(effects: &[Effect]) -> Option<RequestId> {
     })
 }
 
+/// What the other one says to a poll: how far its log reaches, and that it knows of no higher term.
+fn answer_to(effects: &[Effect], term: u64, lsn: u64) -> Event {
+    let poll = effects.iter().find_map(|effect| match effect {
+        Effect::Send { message: Message::Poll(poll), .. } => Some(*poll),
+        _ => None,
+    });
+    let poll = poll.expect("a poll");
+    let position = Some(Position { term: Term(term), timeline: Timeline(1), lsn: Lsn(lsn) });
+    let (request, incarnation) = (poll.request, poll.incarnation);
+    let members = Members::default();
+    let answer = Answer { request, incarnation, term: Some(Term(term)), members, position };
+    Event::Received { from: OTHER, message: Message::Answer(answer) }
+}
+
+fn cut_at(lsn: u64) -> Event {
+    Event::ReceiverCut { position: Some(Position { term: Term(3), timeline: Timeline(1), lsn: Lsn(lsn) }) }
+}
+
 /// The holder named in the Lease, after its first own write, sent at 100 and answered at 300.
 fn leader() -> State {
     let mut state = started();
     let read = read_of(&step(&mut state, Event::Tick, Moment(100)));
     let sight = Fact::Known(lease(5, ME, 3));
-    let (request, write) = write_of(&step(&mut state, Event::Lease { read, sight }, Moment(100))).expect("a write");
+    let asked = step(&mut state, Event::Lease { read, sight }, Moment(100));
+    step(&mut state, cut_at(10), Moment(100));
+    let (request, write) = write_of(&step(&mut state, answer_to(&asked, 3, 10), Moment(100))).expect("a write");
     let view = LeaseView { uid: write.uid, version: LeaseVersion(6), content: write.content };
     step(&mut state, Event::Written { request, outcome: Outcome::Committed(view) }, Moment(300));
     state

@@ -201,6 +201,10 @@ impl Sync {
         all.push(voters);
         Self(all)
     }
+    /// Every rule, in the order in which they came into force.
+    pub fn rules(&self) -> impl Iterator<Item = Option<&Voters>> {
+        self.0.iter().map(Option::as_ref)
+    }
     /// The rule in force, or about to be.
     pub fn newest(&self) -> Option<&Voters> {
         self.0.last().and_then(Option::as_ref)
@@ -216,6 +220,12 @@ impl Sync {
     /// Whether commits may be waiting for `id`.
     pub fn counts_on(&self, id: MemberId) -> bool {
         self.0.iter().flatten().any(|voters| voters.members.contains(id))
+    }
+}
+
+impl FromIterator<Option<Voters>> for Sync {
+    fn from_iter<I: IntoIterator<Item = Option<Voters>>>(rules: I) -> Self {
+        Self(rules.into_iter().collect())
     }
 }
 

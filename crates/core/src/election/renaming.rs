@@ -1,0 +1,207 @@
+//! Renames what a state holds without changing what it does, so that the exploration can tell that two states are one.
+//!
+//! Three things grow without end and are only ever compared: moments, numbers of requests, versions of the Lease. A moment may be
+//! moved with the clock, and one that every rule takes for "long ago" may be any such moment; numbers and versions may be
+//! any others in the same order. Never: merges two states that would answer some event differently. That is tested by
+//! `bellwether-model`, which is all that this is for.
+
+use super::lease::Damage;
+use super::message::{Consent, LeaseView, Message};
+use super::settings::Settings;
+use super::state::{Ballot, Claim, Handover, HandoverStep, Leader, Look, Member, Quest, Role, State};
+use super::types::{Deadline, LeaseVersion, Moment, RequestId, Span};
+
+/// New names for versions and numbers.
+pub struct Names<'a> {
+    /// Of the Lease.
+    pub version: &'a dyn Fn(LeaseVersion) -> LeaseVersion,
+    /// Of this agent's requests.
+    pub request: &'a dyn Fn(RequestId) -> RequestId,
+}
+
+/// Moments are moved back by what has passed, while the clock is said to stand at `now`.
+struct Aging {
+    by: Span,
+    now: Moment,
+}
+
+impl Aging {
+    fn moved(&self, moment: &mut Moment) {
+        *moment = moment.minus(self.by);
+    }
+    /// A moment of the past whose age counts up to `limit`.
+    fn past(&self, moment: &mut Moment, limit: Span) {
+        self.moved(moment);
+        *moment = (*moment).max(self.now.minus(limit));
+    }
+    fn past_if(&self, moment: &mut Option<Moment>, limit: Span) {
+        if let Some(moment) = moment {
+            self.past(moment, limit);
+        }
+    }
+    /// A moment to wait for: once it has passed, it has.
+    fn ahead(&self, moment: &mut Moment) {
+        self.past(moment, Span(0));
+    }
+}
+
+impl Deadline {
+    /// The same deadline for a clock that was put back by `by` to `now`.
+    pub fn aged(self, by: Span, now: Moment) -> Self {
+        match self {
+            Self::At(at) => Self::At(at.minus(by).max(now)),
+            Self::Never => Self::Never,
+        }
+    }
+}
+
+impl State {
+    /// `by` has passed, and the clock is put back to `now`, where it stood before.
+    pub fn age(&mut self, by: Span, now: Moment) {
+        let aging = Aging { by, now };
+        let settings = self.settings;
+        if let Some(promise) = &mut self.promise {
+            aging.moved(&mut promise.until);
+        }
+        // A promise that has lapsed binds nobody, and no rule asks to whom it was.
+        self.promise = self.promise.filter(|promise| promise.until > now);
+        if let Some(until) = &mut self.stand_back_until {
+            aging.moved(until);
+        }
+        self.stand_back_until = self.stand_back_until.filter(|until| *until > now);
+        self.known.age(|moment, limit| aging.past(moment, limit), settings.lease);
+        match &mut self.role {
+            Role::Member(member) => age_member(member, &aging, &settings),
+            Role::Leader(leader) => age_leader(leader, &aging, &settings),
+        }
+    }
+
+    /// Every number of a request that it would still recognise.
+    pub fn requests(&self) -> Vec<RequestId> {
+        let mut all = vec![self.next_request];
+        all.extend(self.known.own_writes().map(|write| write.request));
+        match &self.role {
+            Role::Member(member) => match &member.quest {
+                Quest::None | Quest::Waiting { .. } => {}
+                Quest::Reading { request, .. } | Quest::Writing { request } => all.push(*request),
+                Quest::Polling { ballot, .. } => all.push(ballot.request),
+            },
+            Role::Leader(leader) => {
+                all.extend(leader.rounds.iter().map(|(request, _)| *request));
+                if let Look::Reading(request) = leader.look_first {
+                    all.push(request);
+                }
+                if let Some(Handover { step: HandoverStep::Polling { ballot, .. }, .. }) = &leader.handover {
+                    all.push(ballot.request);
+                }
+            }
+        }
+        all
+    }
+
+    /// Every version that it knows of.
+    pub fn versions(&self) -> Vec<LeaseVersion> {
+        let mut all: Vec<_> = self.known.newest().map(|view| view.version).into_iter().collect();
+        if let Some(Damage::Replaced(view)) = self.known.damage() {
+            all.push(view.version);
+        }
+        all.extend(self.known.own_writes().map(|write| write.base));
+        if let Role::Member(Member { quest, .. }) = &self.role
+            && let Quest::Reading { claim: Claim::Consent(consent), .. }
+            | Quest::Polling { claim: Claim::Consent(consent), .. } = quest
+        {
+            all.push(consent.version);
+        }
+        all
+    }
+
+    /// Gives everything its new name. `void_before` gets that of the first number not before it.
+    pub fn rename(&mut self, names: &Names<'_>) {
+        let first_valid = self.requests().into_iter().filter(|request| *request >= self.void_before).min();
+        self.void_before = first_valid.map_or(self.void_before, names.request);
+        self.next_request = (names.request)(self.next_request);
+        self.known.rename(names);
+        match &mut self.role {
+            Role::Member(member) => match &mut member.quest {
+                Quest::None | Quest::Waiting { .. } => {}
+                Quest::Writing { request } => *request = (names.request)(*request),
+                Quest::Reading { request, claim } => {
+                    *request = (names.request)(*request);
+                    rename_claim(claim, names);
+                }
+                Quest::Polling { ballot, claim } => {
+                    rename_ballot(ballot, names);
+                    rename_claim(claim, names);
+                }
+            },
+            Role::Leader(leader) => {
+                leader.rounds.iter_mut().for_each(|(request, _)| *request = (names.request)(*request));
+                if let Look::Reading(request) = &mut leader.look_first {
+                    *request = (names.request)(*request);
+                }
+                if let Some(Handover { step: HandoverStep::Polling { ballot, .. }, .. }) = &mut leader.handover {
+                    rename_ballot(ballot, names);
+                }
+            }
+        }
+    }
+}
+
+impl LeaseView {
+    /// The same view under its new name.
+    pub fn rename(&mut self, names: &Names<'_>) {
+        self.version = (names.version)(self.version);
+    }
+}
+
+impl Message {
+    /// Gives the versions in it, and the numbers if they are this agent's, their new names.
+    pub fn rename(&mut self, names: &Names<'_>) {
+        match self {
+            Self::Ask(ask) => ask.request = (names.request)(ask.request),
+            Self::Grant(grant) => grant.request = (names.request)(grant.request),
+            Self::Poll(poll) => poll.request = (names.request)(poll.request),
+            Self::Answer(answer) => answer.request = (names.request)(answer.request),
+            Self::Consent(consent) => consent.version = (names.version)(consent.version),
+            Self::Refuse(_) | Self::Knock => {}
+        }
+    }
+}
+
+fn rename_claim(claim: &mut Claim, names: &Names<'_>) {
+    if let Claim::Consent(Consent { version, .. }) = claim {
+        *version = (names.version)(*version);
+    }
+}
+
+fn rename_ballot(ballot: &mut Ballot, names: &Names<'_>) {
+    ballot.request = (names.request)(ballot.request);
+    ballot.answers.iter_mut().for_each(|(_, answer)| answer.request = (names.request)(answer.request));
+}
+
+fn age_member(member: &mut Member, aging: &Aging, settings: &Settings) {
+    aging.past_if(&mut member.knocked, settings.ask_every);
+    match &mut member.quest {
+        Quest::Waiting { until } => aging.ahead(until),
+        Quest::Polling { ballot, .. } => aging.ahead(&mut ballot.until),
+        Quest::None | Quest::Reading { .. } | Quest::Writing { .. } => {}
+    }
+}
+
+fn age_leader(leader: &mut Leader, aging: &Aging, settings: &Settings) {
+    let silence = settings.cut_off_after.max(settings.remove_after).max(settings.drop_voter_after);
+    leader.until = leader.until.aged(aging.by, aging.now);
+    leader.rounds.iter_mut().for_each(|(_, sent)| aging.past(sent, settings.promise));
+    aging.past(&mut leader.began, silence);
+    for peer in &mut leader.peers {
+        aging.past_if(&mut peer.granted, settings.promise);
+        aging.past(&mut peer.heard, silence);
+        aging.past_if(&mut peer.streamed, silence);
+    }
+    aging.past_if(&mut leader.asked, settings.ask_every);
+    aging.past(&mut leader.wrote, settings.renew_every);
+    aging.past(&mut leader.renewed, settings.lease);
+    if let Some(Handover { step: HandoverStep::Polling { ballot, .. }, .. }) = &mut leader.handover {
+        aging.ahead(&mut ballot.until);
+    }
+}
