@@ -97,6 +97,10 @@ fn pod(target: &Target, observed: &Observed) -> Option<Rule> {
     if pod.phase == PodPhase::Ended {
         return None;
     }
+    // No PostgreSQL ever ran in it: whoever leads, it isn't this one.
+    if pod.never_ran && pod.phase == PodPhase::Pending && pod.report.is_absent() {
+        return None;
+    }
     if blind(observed) || pod.report.is_unknown() {
         return Some(Rule::Sight);
     }

@@ -58,6 +58,8 @@ pub struct Pod {
     pub report: Fact<Report>,
     /// What keeps it from running.
     pub trouble: Option<Trouble>,
+    /// Its PostgreSQL container has never been started: by the kubelet's account, and no agent has ever reported.
+    pub never_ran: bool,
 }
 
 impl Pod {
@@ -87,6 +89,7 @@ impl Pod {
                 Some(text) => serde_json::from_str(&text).map_or(Fact::Unknown, Fact::Known),
             },
             trouble: trouble(&status),
+            never_ran: annotation(labels::REPORT).is_none() && never_ran(&status),
         })
     }
 
@@ -123,6 +126,20 @@ impl Pod {
 
 fn condition<'a>(status: &'a core::PodStatus, kind: &str) -> Option<&'a core::PodCondition> {
     status.conditions.iter().flatten().find(|condition| condition.type_ == kind)
+}
+
+/// A pod whose sandbox is made anew is pending again, but its container's status remembers that it ran.
+fn never_ran(status: &core::PodStatus) -> bool {
+    let started = |container: &ContainerStatus| {
+        let at_some_time = |state: Option<&core::ContainerState>| {
+            state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+        };
+        container.restart_count > 0
+            || at_some_time(container.state.as_ref())
+            || at_some_time(container.last_state.as_ref())
+    };
+    matches!(status.phase.as_deref(), None | Some("Pending"))
+        && !status.container_statuses.iter().flatten().any(started)
 }
 
 fn trouble(status: &core::PodStatus) -> Option<Trouble> {
@@ -201,6 +218,25 @@ mod tests {
             "{}",
             trouble.message
         );
+    }
+
+    #[test]
+    fn a_pod_never_ran_when_neither_kubelet_nor_agent_know_otherwise() {
+        let bare = |status: serde_json::Value| {
+            let mut pod = json!({"metadata": {"name": "a-1", "uid": "u", "resourceVersion": "1"}});
+            pod["status"] = status;
+            Pod::read(&serde_json::from_value(pod).unwrap()).unwrap()
+        };
+        let mut pulling = waiting("ErrImagePull", "not found");
+        pulling["phase"] = "Pending".into();
+        assert!(!bare(pulling.clone()).never_ran, "it ended once");
+        pulling["containerStatuses"][0]["restartCount"] = 0.into();
+        pulling["containerStatuses"][0]["lastState"] = json!({});
+        assert!(bare(pulling.clone()).never_ran);
+        assert!(!pod(pulling).never_ran, "its agent reported");
+        assert!(bare(json!({"phase": "Pending"})).never_ran, "it has no node");
+        assert!(!bare(json!({"phase": "Running"})).never_ran);
+        assert!(!bare(json!({"phase": "Unknown"})).never_ran);
     }
 
     #[test]

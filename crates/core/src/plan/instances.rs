@@ -11,7 +11,7 @@ use bellwether_api::v1::{InstanceRole, OnDelete};
 use super::action::{Action, Effect, Target, WaitingOn};
 use super::adopt::Identity;
 use super::orphans;
-use crate::build::Parent;
+use crate::build::{self, Parent};
 use crate::observed::{Observed, Pod, PodPhase, VolumeRole};
 
 /// Who belongs to the cluster.
@@ -38,6 +38,7 @@ pub fn members(observed: &Observed, parent: &Parent<'_>, identity: &Identity) ->
         Err(waiting) => members.waiting_on.push(waiting),
     }
     members.actions.extend(replace_ended(observed, parent, &wanted));
+    members.actions.extend(replace_never_ran(observed, parent, &wanted));
     members.actions.extend(unused_volumes(observed, parent, &wanted));
     members.wanted = wanted;
     members
@@ -107,6 +108,24 @@ fn replace_ended(observed: &Observed, parent: &Parent<'_>, wanted: &[String]) ->
             why: "its containers ended and no kubelet starts them again; it is made anew on its volume".to_owned(),
         })
         .collect()
+}
+
+/// A pod that never ran is made anew when the spec changes: its image or its node can't be had, and the change is what its user
+/// mends that with. Nothing of a database is in it yet, so nothing is restarted.
+fn replace_never_ran(observed: &Observed, parent: &Parent<'_>, wanted: &[String]) -> Vec<Action> {
+    let outdated = |pod: &&Pod| {
+        ours(pod, parent)
+            && pod.never_ran
+            && !pod.terminating
+            && wanted.contains(&pod.name)
+            && pod.hash.as_deref() != Some(&build::pod::current_hash(parent, &pod.name))
+    };
+    let all = observed.pods.items.values().filter(outdated);
+    all.map(|pod| Action {
+        effect: Effect::DeletePod(target(pod)),
+        why: "it never ran, and the spec that it was made from has changed".to_owned(),
+    })
+    .collect()
 }
 
 /// Volumes of instances that were removed, where the policy says so.

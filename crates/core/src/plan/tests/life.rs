@@ -135,6 +135,18 @@ fn a_changed_image_is_said_and_nothing_restarts() {
 }
 
 #[test]
+fn a_pod_that_never_ran_is_made_anew_when_its_image_is_corrected() {
+    let mut world = World::with(json!({"replicas": 2, "image": "postgres:none"}));
+    world.step();
+    world.change_spec(|spec| spec["image"] = "postgres:18.1".into());
+    world.step();
+    assert_eq!(world.names(Kind::Pod), Vec::<&str>::new());
+    world.settle();
+    assert_eq!(world.get(Kind::Pod, "orders-1")["spec"]["containers"][0]["image"], "postgres:18.1");
+    assert_eq!(world.condition("Ready").0, "True");
+}
+
+#[test]
 fn a_parameter_that_waits_for_a_restart_is_said() {
     let mut world = World::settled(json!({"replicas": 2}));
     let pod = world.get(Kind::Pod, "orders-2");
