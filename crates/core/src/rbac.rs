@@ -47,7 +47,7 @@ pub fn operator_rules() -> Vec<PolicyRule> {
 pub fn leader_rules() -> Vec<PolicyRule> {
     let lease = |verbs: &[&str]| rule("coordination.k8s.io", &["leases"], verbs);
     vec![
-        PolicyRule { resource_names: Some(vec![LEADER_LEASE.to_owned()]), ..lease(&["get", "update"]) },
+        PolicyRule { resource_names: Some(vec![LEADER_LEASE.to_owned()]), ..lease(&["get", "watch", "update"]) },
         lease(&["create"]),
     ]
 }
