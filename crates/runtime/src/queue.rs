@@ -55,8 +55,15 @@ struct Entry {
 pub struct Rules<K> {
     waiting: BTreeMap<K, Entry>,
     working: BTreeMap<K, Option<Entry>>,
-    failures: BTreeMap<K, u32>,
+    failures: BTreeMap<K, Failures>,
     order: u64,
+}
+
+/// How often a key has failed in a row, and until when it is to be left alone because of that.
+#[derive(Clone, Copy, Debug)]
+struct Failures {
+    count: u32,
+    until: Instant,
 }
 
 impl<K> Default for Rules<K> {
@@ -113,11 +120,18 @@ impl<K: Ord + Clone> Rules<K> {
             // A change that came meanwhile doesn't shorten the wait: a reconcile that fails after its first write would
             // otherwise wake itself by that write, for ever and without pause.
             Outcome::Retry { jitter } => {
-                let failures = self.failures.entry(key.clone()).or_insert(0);
-                let wait = retry_after(*failures, jitter);
-                *failures = failures.saturating_add(1);
+                let failures = match self.failures.get(key) {
+                    // A change brought this try forward. It says nothing of how long to wait: a cluster that comes up makes ten
+                    // changes in a second, and would be left alone for minutes after the last of them.
+                    Some(early) if now < early.until => *early,
+                    last => {
+                        let count = last.map_or(0, |last| last.count);
+                        Failures { count: count.saturating_add(1), until: now + retry_after(count, jitter) }
+                    }
+                };
+                self.failures.insert(key.clone(), failures);
                 let priority = changed_meanwhile.map_or(Priority::Change, |entry| entry.priority);
-                self.add(key.clone(), now + wait, priority);
+                self.add(key.clone(), failures.until, priority);
             }
         }
     }
@@ -129,7 +143,7 @@ impl<K: Ord + Clone> Rules<K> {
 
     /// How often `key` has failed in a row.
     pub fn failures(&self, key: &K) -> u32 {
-        self.failures.get(key).copied().unwrap_or(0)
+        self.failures.get(key).map_or(0, |failures| failures.count)
     }
 }
 
@@ -275,6 +289,21 @@ mod tests {
         rules.finish(&"a", Outcome::Retry { jitter: 0.0 }, now);
         assert_eq!(rules.next(now + seconds(4)), None);
         assert_eq!(rules.next(now + seconds(5)), Some("a"));
+    }
+
+    #[test]
+    fn tries_that_changes_bring_forward_do_not_lengthen_the_wait() {
+        let (mut rules, now) = (Rules::default(), Instant::now());
+        for second in 0..4 {
+            rules.add("a", now + seconds(second), Priority::Urgent);
+            assert_eq!(rules.next(now + seconds(second)), Some("a"));
+            rules.finish(&"a", Outcome::Retry { jitter: 0.0 }, now + seconds(second));
+        }
+        assert_eq!(rules.next(now + seconds(4)), None);
+        assert_eq!(rules.next(now + seconds(5)), Some("a"), "five seconds from the first failure");
+        rules.finish(&"a", Outcome::Retry { jitter: 0.0 }, now + seconds(5));
+        assert_eq!(rules.next(now + seconds(14)), None);
+        assert_eq!(rules.next(now + seconds(15)), Some("a"), "and ten from the one that waited");
     }
 
     proptest! {
