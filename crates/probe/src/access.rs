@@ -128,6 +128,11 @@ impl Access {
         })
     }
 
+    /// The same way in, through another Service.
+    pub fn through(self, service: Target) -> Self {
+        Self { service, ..self }
+    }
+
     /// A server named on the command line: `NAME@ADDRESS[:PORT]`, or `ADDRESS[:PORT]`, which must prove the URI's host name.
     pub fn target(&self, text: &str) -> Result<Target, AccessError> {
         let (host, address) = text.split_once('@').unwrap_or((&self.service.host, text));

@@ -108,7 +108,7 @@ impl Reader<'_> {
         let session = Session::open(self.access, target, self.deadlines).await.map_err(|error| error.to_string())?;
         let name = table::NAME;
         let sql = format!(
-            "begin; set local synchronous_commit = local; insert into {name} (run, writer, seq) values ('{run}', 0, 0); commit"
+            "begin read write; set local synchronous_commit = local; insert into {name} (run, writer, seq) values ('{run}', 0, 0); commit"
         );
         session.ask(sql).await?;
         session.close();

@@ -23,6 +23,16 @@ pub struct History {
     pub events: Vec<Event>,
 }
 
+impl History {
+    /// The run's name, which its rows carry. Empty for a history that has no beginning, of which there are no rows either.
+    pub fn run(&self) -> &str {
+        match self.events.first() {
+            Some(Event::Begin(begin)) => &begin.run,
+            _ => "",
+        }
+    }
+}
+
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use probe::check::{Rules, Verdict};
-use probe::history::{self, Event};
+use probe::history;
 use probe::{History, Probe, check, finals};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -63,7 +63,8 @@ async fn judge(asked: &args::Check) -> Result<ExitCode, Failure> {
     let histories = read(&asked.histories)?;
     let access = asked.way.access()?;
     let instances = asked.instances(&access)?;
-    let tables = finals(&access, &runs(&histories), &instances, asked.way.deadlines(), asked.wait).await;
+    let runs: Vec<_> = histories.iter().map(|history| history.run().to_owned()).collect();
+    let tables = finals(&access, &runs, &instances, asked.way.deadlines(), asked.wait).await;
     let verdict = check(&histories, &tables, &rules(asked.form))?;
     Ok(conclude(&verdict, asked.form))
 }
@@ -88,12 +89,4 @@ fn rules(form: Form) -> Rules {
 
 fn read(paths: &[std::path::PathBuf]) -> Result<Vec<History>, Failure> {
     paths.iter().map(|path| history::read(path).map_err(Failure::from)).collect()
-}
-
-fn runs(histories: &[History]) -> Vec<String> {
-    let begins = histories.iter().filter_map(|history| match history.events.first() {
-        Some(Event::Begin(begin)) => Some(begin.run.clone()),
-        _ => None,
-    });
-    begins.collect()
 }

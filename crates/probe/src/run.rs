@@ -191,7 +191,10 @@ async fn create_table(settings: &Settings) -> Result<(), RunError> {
         let created = async {
             let session = Session::open(&settings.access, target, settings.deadlines).await;
             let session = session.map_err(|error| error.to_string())?;
-            session.ask(table::create()).await?;
+            // Where it is there already, it need not be created: a standby could not.
+            if session.ask(table::look()).await?.is_empty() {
+                session.ask(table::create()).await?;
+            }
             session.close();
             Ok::<_, String>(())
         };

@@ -14,6 +14,11 @@ use crate::session::Row;
 /// Its name, in the first schema of the role's search path.
 pub const NAME: &str = "bellwether_probe";
 
+/// A row if the table is there.
+pub fn look() -> String {
+    format!("select 1 where to_regclass('{NAME}') is not null")
+}
+
 /// Creates the table. Harmless when it is there.
 pub fn create() -> String {
     format!(
