@@ -139,6 +139,12 @@ pub struct Operator {
     /// The user and group that PostgreSQL runs as: 999 in the official Debian images, 70 in Alpine's
     #[arg(long, env = "BELLWETHER_POSTGRES_UID", value_name = "UID", default_value_t = 999)]
     pub postgres_uid: i64,
+    /// Take part in an election: of all operators with a Lease in this namespace one acts, the others wait [default: act alone]
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE")]
+    pub leader_election_namespace: Option<String>,
+    /// What this operator is called in the election [default: the host's name]
+    #[arg(long, env = "POD_NAME", value_name = "NAME", hide = true)]
+    pub pod_name: Option<String>,
     /// The API server's address, as pods get it; it tells the address family of the cluster's Services
     #[arg(long, env = "KUBERNETES_SERVICE_HOST", hide = true)]
     pub api_host: Option<String>,

@@ -4,8 +4,10 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use bellwether_core::build::AddressType;
+use bellwether_core::rbac;
 use bellwether_embedded::{kubelet, spawn};
 use bellwether_operator::Settings;
+use bellwether_runtime::leader::{self, Election, Timing};
 use bellwether_runtime::watch::Namespaces;
 use bellwether_runtime::{client, telemetry};
 use tokio_util::sync::CancellationToken;
@@ -75,7 +77,19 @@ fn operator_settings(options: args::Operator) -> Settings {
         settings.namespaces = Namespaces::Only(options.namespaces.into_iter().collect());
     }
     settings.objects.postgres_uid = options.postgres_uid;
+    settings.election = options.leader_election_namespace.map(|namespace| Election {
+        namespace,
+        name: rbac::LEADER_LEASE.to_owned(),
+        identity: leader::identity(&options.pod_name.unwrap_or_else(host_name)),
+        timing: Timing::default(),
+    });
     settings
+}
+
+/// A pod's host name is its name.
+fn host_name() -> String {
+    let read = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    Some(read.trim()).filter(|name| !name.is_empty()).unwrap_or("operator").to_owned()
 }
 
 fn failed(problem: &str) -> ExitCode {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bellwether_core::build;
+use bellwether_runtime::leader::Election;
 use bellwether_runtime::watch::Namespaces;
 
 /// Settings of one operator process.
@@ -18,6 +19,8 @@ pub struct Settings {
     /// How many clusters are worked on at once. A reconcile waits on the API server most of its time; eight keep a storm of
     /// changes moving without being a storm themselves.
     pub workers: usize,
+    /// How it is settled which of several operators acts. Without it this one believes to be alone.
+    pub election: Option<Election>,
 }
 
 impl Default for Settings {
@@ -27,6 +30,7 @@ impl Default for Settings {
             namespaces: Namespaces::All,
             resync: Duration::from_secs(600),
             workers: 8,
+            election: None,
         }
     }
 }

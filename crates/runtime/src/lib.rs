@@ -1,6 +1,7 @@
-//! The machinery under the shells: work queue, caches fed by watches, telemetry, Kubernetes clients.
+//! The machinery under the shells: work queue, leader election, caches fed by watches, telemetry, Kubernetes clients.
 
 pub mod client;
+pub mod leader;
 pub mod queue;
 pub mod telemetry;
 pub mod watch;

@@ -1,9 +1,11 @@
 //! The port to a real API server: kube's client, the system's clock and randomness.
 //!
-//! Never: a call without a deadline (a worker would be held by it), or one that is sent again here (the queue decides when).
+//! Never: a call without a deadline (a worker would be held by it), one that is sent again here (the queue decides when), or one
+//! that is sent by a process that does not lead at that moment, however its tasks were scheduled.
 
 use bellwether_api::labels;
 use bellwether_runtime::client::within;
+use bellwether_runtime::leader::Office;
 use jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
@@ -16,17 +18,21 @@ use crate::mint::{Genuine, Mint};
 #[derive(Clone)]
 pub struct Kube {
     client: Client,
+    office: Office,
 }
 
 impl Kube {
-    /// By this client.
-    pub fn new(client: Client) -> Self {
-        Self { client }
+    /// By this client, as long as the office is held.
+    pub fn new(client: Client, office: Office) -> Self {
+        Self { client, office }
     }
 }
 
 impl Port for Kube {
     async fn send(&self, request: Request) -> Answer {
+        if !self.office.held() {
+            return Err(CallError::Unanswered { cause: "not sent: another operator may lead by now".to_owned() });
+        }
         let resource = request.resource.api_resource();
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &request.namespace, &resource);
         match within(carry_out(&api, &request.name, request.verb)).await {

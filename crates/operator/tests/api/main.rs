@@ -1,5 +1,6 @@
 //! The operator against the in-memory API server, over TLS, as a service account with exactly the role that we ship. Kubelets and
 //! agents are played by hand.
 
+mod leader;
 mod life;
 mod stage;

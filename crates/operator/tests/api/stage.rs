@@ -8,11 +8,12 @@ use bellwether_apiserver::http::{AuditEntry, Running, Server, ServerConfig};
 use bellwether_core::contract::InstanceConfig;
 use bellwether_core::rbac;
 use bellwether_operator::{RunError, Settings, run};
+use bellwether_runtime::leader::{Election, Timing};
 use bellwether_runtime::{client, telemetry};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
@@ -43,6 +44,17 @@ impl Operator {
         self.shutdown.cancel();
         self.task.await.unwrap().unwrap();
     }
+
+    /// As `kill -9`: nothing is finished, nothing given back.
+    pub async fn kill(self) {
+        self.task.abort();
+        assert!(self.task.await.unwrap_err().is_cancelled());
+    }
+
+    /// Waits for it to end by itself.
+    pub async fn ended(self) -> Result<(), RunError> {
+        tokio::time::timeout(PATIENCE, self.task).await.expect("it ends").unwrap()
+    }
 }
 
 impl Stage {
@@ -67,25 +79,63 @@ impl Stage {
             let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
             Api::<Namespace>::all(self.admin.clone()).create(&post, &namespace).await.unwrap();
         }
-        let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": rbac::OPERATOR}})).unwrap();
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.admin.clone(), SYSTEM_NAMESPACE);
-        accounts.create(&post, &account).await.unwrap();
         Api::<ClusterRole>::all(self.admin.clone()).create(&post, &rbac::operator_role()).await.unwrap();
-        let binding: ClusterRoleBinding = serde_json::from_value(json!({
-            "metadata": {"name": rbac::OPERATOR},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": rbac::OPERATOR},
-            "subjects": [{"kind": "ServiceAccount", "name": rbac::OPERATOR, "namespace": SYSTEM_NAMESPACE}],
+        let leaders: Role = serde_json::from_value(json!({
+            "metadata": {"name": rbac::OPERATOR_LEADER}, "rules": rbac::leader_rules(),
         }))
         .unwrap();
-        Api::<ClusterRoleBinding>::all(self.admin.clone()).create(&post, &binding).await.unwrap();
+        self.system::<Role>().create(&post, &leaders).await.unwrap();
+        self.hire(rbac::OPERATOR).await;
+    }
+
+    /// An account that may do what the operator may.
+    async fn hire(&self, name: &str) {
+        let post = PostParams::default();
+        let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        self.system::<ServiceAccount>().create(&post, &account).await.unwrap();
+        let bound = |kind: &str, role: &str| {
+            json!({
+                "metadata": {"name": name},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": SYSTEM_NAMESPACE}],
+            })
+        };
+        let everywhere: ClusterRoleBinding = serde_json::from_value(bound("ClusterRole", rbac::OPERATOR)).unwrap();
+        Api::<ClusterRoleBinding>::all(self.admin.clone()).create(&post, &everywhere).await.unwrap();
+        let at_home: RoleBinding = serde_json::from_value(bound("Role", rbac::OPERATOR_LEADER)).unwrap();
+        self.system::<RoleBinding>().create(&post, &at_home).await.unwrap();
+    }
+
+    fn system<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.admin.clone(), SYSTEM_NAMESPACE)
     }
 
     /// Starts an operator under its own service account. One worker, so that clusters are worked on in order.
     pub async fn operator(&self) -> Operator {
-        let kubeconfig = self.server.kubeconfig_for_service_account(SYSTEM_NAMESPACE, rbac::OPERATOR).unwrap();
+        self.operator_as(rbac::OPERATOR, None).await
+    }
+
+    /// Starts an operator that takes part in an election, under this name and an account of the same name.
+    pub async fn candidate(&self, name: &str, timing: Timing) -> Operator {
+        self.hire(name).await;
+        let election = Election {
+            namespace: SYSTEM_NAMESPACE.into(),
+            name: rbac::LEADER_LEASE.into(),
+            identity: name.into(),
+            timing,
+        };
+        self.operator_as(name, Some(election)).await
+    }
+
+    async fn operator_as(&self, account: &str, election: Option<Election>) -> Operator {
+        let kubeconfig = self.server.kubeconfig_for_service_account(SYSTEM_NAMESPACE, account).unwrap();
         let client = connect(&kubeconfig).await;
         let shutdown = CancellationToken::new();
-        let settings = Settings { workers: 1, ..Settings::default() };
+        let settings = Settings { workers: 1, election, ..Settings::default() };
         let task = tokio::spawn(run(client, settings, shutdown.clone()));
         Operator { shutdown, task }
     }
@@ -200,13 +250,22 @@ impl Stage {
 
     /// What the operator wrote since `since` entries, status and events included.
     pub fn writes(&self) -> Vec<AuditEntry> {
-        self.server.audit().writes_by(&operator_user())
+        self.server.audit().writes_by(&user(rbac::OPERATOR))
+    }
+
+    /// What an account wrote.
+    pub fn writes_of(&self, account: &str) -> Vec<String> {
+        self.server.audit().writes_by(&user(account)).iter().map(described).collect()
     }
 
     /// What the operator was refused.
     pub fn refusals(&self) -> Vec<String> {
-        let refused = self.server.audit().refusals_of(&operator_user());
-        refused.iter().map(|entry| format!("{} {}/{}", entry.verb, entry.group, entry.resource)).collect()
+        self.refusals_of(rbac::OPERATOR)
+    }
+
+    /// What an account was refused for want of a permission.
+    pub fn refusals_of(&self, account: &str) -> Vec<String> {
+        self.server.audit().refusals_of(&user(account)).iter().map(described).collect()
     }
 
     async fn describe(&self) -> String {
@@ -216,8 +275,12 @@ impl Stage {
     }
 }
 
-fn operator_user() -> String {
-    format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{}", rbac::OPERATOR)
+fn user(account: &str) -> String {
+    format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{account}")
+}
+
+fn described(entry: &AuditEntry) -> String {
+    format!("{} {}/{} {}", entry.verb, entry.group, entry.resource, entry.name.as_deref().unwrap_or_default())
 }
 
 async fn connect(kubeconfig: &str) -> Client {
