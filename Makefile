@@ -70,9 +70,16 @@ image: setup ## The operator's image as an OCI archive with its SBOM (IMAGE=name
 image-check: setup ## Build the image twice, in two fresh clones, and compare (minutes)
 	@hack/image --check
 
+.PHONY: e2e
+e2e: setup ## End-to-end tests on a real three-node Kubernetes (root; E2E="word …" chooses by name; docs/e2e.md)
+	@hack/e2e $(E2E)
+
+.PHONY: bench-e2e
+bench-e2e: setup ## Measure on that Kubernetes: apply to Ready, memory, API writes idle and under pgbench (CREATIONS=5 IDLE=600)
+	@hack/e2e --figures
+
 # Targets that a later part of the work fills. They say so and fail, so that nobody takes silence for success.
-.PHONY: e2e sim
-e2e: ## End-to-end tests on a real three-node Kubernetes (not built yet)
+.PHONY: sim
 sim: ## Simulation of operator and agents by seed (not built yet)
-e2e sim:
+sim:
 	@echo "make $@: not built yet; see docs/roadmap.md" >&2; exit 2
