@@ -1,0 +1,152 @@
+//! Decides how the election's record is written on a Kubernetes Lease, and how it is read back.
+//!
+//! Never: takes what can't be understood for absent. A `sync` annotation that reads as "commits wait for nobody" when it was only
+//! damaged would let a candidate lead without an acknowledged commit.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::election::{LeaseContent, LeaseUid, LeaseVersion, LeaseView, MemberId, Members, Span, Sync, Voters};
+use crate::wal::Term;
+
+/// Annotation on the Lease: the UIDs of every instance that the holder has acknowledged, JSON. Written by the holder's agent.
+pub const MEMBERS: &str = "bellwether.dev/members";
+/// Annotation on the Lease: the rules of synchronous replication, JSON. Written by the holder's agent.
+pub const SYNC: &str = "bellwether.dev/sync";
+
+/// Why a Lease can't be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the Lease's {field} is {found:?}, which is not {expected}: nobody acts on it until it is")]
+pub struct Unreadable {
+    field: &'static str,
+    found: String,
+    expected: &'static str,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Rule {
+    needed: usize,
+    members: Vec<String>,
+}
+
+/// What the Lease says. `lease` stands in for a duration that nobody wrote yet.
+pub fn read(object: &Value, lease: Span) -> Result<LeaseView, Unreadable> {
+    let (metadata, spec) = (&object["metadata"], &object["spec"]);
+    let bad = |field, found: &Value, expected| Unreadable { field, found: found.to_string(), expected };
+    let uid = &metadata["uid"];
+    let uid = uid.as_str().and_then(MemberId::from_uid).ok_or_else(|| bad("uid", uid, "a UID"))?;
+    let version = &metadata["resourceVersion"];
+    let number = version.as_str().and_then(|text| text.parse().ok());
+    let version = LeaseVersion(number.ok_or_else(|| bad("resourceVersion", version, "a number"))?);
+    let holder = match spec["holderIdentity"].as_str() {
+        None | Some("") => None,
+        Some(text) => {
+            Some(MemberId::from_uid(text).ok_or_else(|| bad("holderIdentity", &spec["holderIdentity"], "a UID"))?)
+        }
+    };
+    let seconds = spec["leaseDurationSeconds"].as_u64();
+    let content = LeaseContent {
+        holder,
+        term: spec["leaseTransitions"].as_u64().map(Term),
+        members: members(&metadata["annotations"][MEMBERS])?,
+        sync: sync(&metadata["annotations"][SYNC])?,
+        duration: seconds.map_or(lease, |seconds| Span(seconds * 1_000)),
+    };
+    Ok(LeaseView { uid: LeaseUid(uid.0), version, content })
+}
+
+fn members(annotation: &Value) -> Result<Members, Unreadable> {
+    let Some(text) = annotation.as_str() else { return Ok(Members::default()) };
+    let bad = || Unreadable { field: MEMBERS, found: text.to_owned(), expected: "a list of UIDs" };
+    uids(&serde_json::from_str::<Vec<String>>(text).map_err(|_| bad())?).ok_or_else(bad)
+}
+
+fn sync(annotation: &Value) -> Result<Sync, Unreadable> {
+    let Some(text) = annotation.as_str() else { return Ok(Sync::default()) };
+    let bad = || Unreadable { field: SYNC, found: text.to_owned(), expected: "a list of rules" };
+    let rules: Vec<Option<Rule>> = serde_json::from_str(text).map_err(|_| bad())?;
+    rules
+        .into_iter()
+        .map(|rule| match rule {
+            None => Ok(None),
+            // A rule that nobody can satisfy is no rule for "nobody".
+            Some(rule) => uids(&rule.members).and_then(|all| Voters::new(rule.needed, all)).map(Some).ok_or_else(bad),
+        })
+        .collect()
+}
+
+fn uids(texts: &[String]) -> Option<Members> {
+    texts.iter().map(|text| MemberId::from_uid(text)).collect()
+}
+
+/// The object to PUT: `seen`, on which the write was decided, with the new content. Its version is the one seen (E1), and fields of
+/// others stay.
+pub fn written(seen: &Value, version: LeaseVersion, content: &LeaseContent) -> Value {
+    let mut object = seen.clone();
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        // Who manages which field is told by the write, not repeated in it.
+        metadata.remove("managedFields");
+        metadata.insert("resourceVersion".to_owned(), version.0.to_string().into());
+    }
+    let texts = |all: &Members| all.iter().map(|id| id.to_string()).collect::<Vec<_>>();
+    let rules: Vec<_> = content
+        .sync
+        .rules()
+        .map(|rule| rule.map(|rule| Rule { needed: rule.needed(), members: texts(rule.members()) }))
+        .collect();
+    object["metadata"]["annotations"][MEMBERS] = json!(texts(&content.members)).to_string().into();
+    object["metadata"]["annotations"][SYNC] = json!(rules).to_string().into();
+    object["spec"]["holderIdentity"] = content.holder.map_or(Value::Null, |holder| holder.to_string().into());
+    object["spec"]["leaseTransitions"] = content.term.map_or(Value::Null, |term| term.0.into());
+    object["spec"]["leaseDurationSeconds"] = content.duration.0.div_ceil(1_000).into();
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: MemberId = MemberId(0xa);
+    const B: MemberId = MemberId(0xb);
+
+    fn empty() -> Value {
+        json!({
+            "metadata": {"name": "orders", "uid": MemberId(7).to_string(), "resourceVersion": "5", "managedFields": []},
+            "spec": {},
+        })
+    }
+    fn content() -> LeaseContent {
+        let both: Members = [A, B].into_iter().collect();
+        LeaseContent {
+            holder: Some(A),
+            term: Some(Term(3)),
+            members: both.clone(),
+            sync: Sync::only(None).joined_by(Voters::new(1, both.without(A))),
+            duration: Span(6_000),
+        }
+    }
+
+    #[test]
+    fn what_was_written_reads_back_in_a_joint_step_too() {
+        let object = written(&empty(), LeaseVersion(5), &content());
+        let view = read(&object, Span(1)).unwrap();
+        assert_eq!((view.version, view.content), (LeaseVersion(5), content()));
+    }
+
+    #[test]
+    fn a_lease_that_nobody_took_names_nobody() {
+        let view = read(&empty(), Span(6_000)).unwrap();
+        assert_eq!((view.content.holder, view.content.term, view.content.sync), (None, None, Sync::default()));
+    }
+
+    #[test]
+    fn a_damaged_annotation_is_not_taken_for_none() {
+        for (key, text) in
+            [(MEMBERS, "{"), (MEMBERS, "[\"a\"]"), (SYNC, "[{}]"), (SYNC, "[{\"needed\":0,\"members\":[]}]")]
+        {
+            let mut object = empty();
+            object["metadata"]["annotations"][key] = text.into();
+            assert!(read(&object, Span(1)).is_err(), "{key}={text}");
+        }
+    }
+}

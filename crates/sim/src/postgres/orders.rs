@@ -1,0 +1,197 @@
+//! What an agent orders of its PostgreSQL: lead, stop, cut the receiver. Each order makes earlier ones void.
+
+use bellwether_core::election::{Answer, Deadline, Event, MemberId, Plant, Voters};
+
+use super::{Pg, Work};
+use crate::world::{What, Who, World};
+
+impl World {
+    /// A newer order. A rewind in the middle leaves a directory that nobody can use.
+    pub(super) fn order(&mut self, who: Who) -> u32 {
+        let Some(container) = self.container_mut(who) else { return 0 };
+        container.server.orders += 1;
+        let orders = container.server.orders;
+        if std::mem::take(&mut container.server.rewinding)
+            && let Some(data) = self.data_mut(who.instance)
+        {
+            data.broken = true;
+        }
+        orders
+    }
+
+    /// Become the primary, or start as the one that this instance was.
+    pub fn lead(&mut self, who: Who, term: u64, voters: Option<Voters>) {
+        let orders = self.order(who);
+        self.cut_receiver(who);
+        let Some(container) = self.container_mut(who) else { return };
+        container.follow = None;
+        container.leads = Some(term);
+        container.published = false;
+        let server = &mut container.server;
+        if server.state == Pg::Primary {
+            return self.set_voters(who, voters);
+        }
+        server.rule = voters;
+        server.rule_number += 1;
+        // A promotion is quick; a start first replays what the crash left.
+        let (low, high) = if server.state == Pg::Standby { (20, 300) } else { (100, 1_200) };
+        if server.state == Pg::Down {
+            server.state = Pg::Starting;
+        }
+        self.within(low, high, What::Postgres(who, orders, Work::Leads(term)));
+    }
+
+    fn leads(&mut self, who: Who, term: u64) {
+        if self.data(who.instance).is_none_or(|data| data.broken) {
+            return self.ghost.violated("COPY", || format!("{} leads term {term} without a usable copy", who.instance));
+        }
+        if let Some(data) = self.data_mut(who.instance) {
+            data.timeline += u32::from(!data.primary);
+            data.primary = true;
+        }
+        self.append(who.instance, term);
+        let Some(container) = self.container_mut(who) else { return };
+        let server = &mut container.server;
+        server.state = Pg::Primary;
+        server.boot += 1;
+        server.headless = false;
+        server.senders.clear();
+        server.waiting.clear();
+        // In force before the first client: it is read at the start.
+        server.defined = server.rule.is_some();
+        server.defined_number = server.rule_number;
+        server.in_force = false;
+        server.in_force_from = None;
+        self.judge_leader(who, term);
+        self.look_in_force(who);
+        self.publish_soon(who);
+        self.report_soon(who);
+    }
+
+    /// Stop at once, and reap every descendant. Until the last is gone, sessions go on.
+    pub fn stop(&mut self, who: Who) {
+        let orders = self.order(who);
+        let Some(container) = self.container_mut(who) else { return };
+        container.follow = None;
+        let down = container.server.state == Pg::Down;
+        let (low, high) = if down { (1, 5) } else { (5, 300) };
+        self.within(low, high, What::Postgres(who, orders, Work::Stopped));
+    }
+
+    /// Every process is gone, now.
+    pub fn kill(&mut self, who: Who) {
+        self.cut_receiver(who);
+        let Some(container) = self.container_mut(who) else { return };
+        container.leads = None;
+        let server = &mut container.server;
+        server.state = Pg::Down;
+        server.boot += 1;
+        server.headless = false;
+        server.waiting.clear();
+        let senders = std::mem::take(&mut server.senders);
+        self.drop_senders(who.instance, &senders);
+        self.report_soon(who);
+    }
+
+    /// Cut the own receiver; the log ends where it ends, until somebody is followed again.
+    pub fn cut(&mut self, who: Who) {
+        self.order(who);
+        self.cut_receiver(who);
+        if let Some(container) = self.container_mut(who) {
+            container.follow = None;
+        }
+        self.report_soon(who);
+    }
+
+    /// The same, and the answer to a poll.
+    pub fn cut_and_answer(&mut self, who: Who, to: MemberId, mut answer: Answer) {
+        self.cut(who);
+        answer.position = self.position(who.instance);
+        self.within(1, 30, What::Polled(who, to, Box::new(answer)));
+    }
+
+    /// The guard has this deadline from now on.
+    pub fn guard(&mut self, who: Who, until: Deadline) {
+        let machine = self.instances[who.instance].machine;
+        let Some(container) = self.container_mut(who) else { return };
+        container.guard = until;
+        container.guard_order += 1;
+        let order = container.guard_order;
+        if let Deadline::At(moment) = until {
+            let at = self.machines[machine].when(moment).max(self.now);
+            // A timer that fires late; δ pays for it.
+            let late = self.rng.below(4);
+            self.queue.push(at + late, What::Guard(who, order));
+        }
+    }
+
+    /// The guard's deadline is there: it kills PostgreSQL alone, whatever the agent does.
+    pub fn guard_fires(&mut self, who: Who, order: u32) {
+        if let Some(until) = self.postgres_frozen(who) {
+            // After a thaw everybody runs again, and the guard not necessarily first.
+            let late = self.rng.below(50);
+            return self.queue.push(until + late, What::Guard(who, order));
+        }
+        if self.settings.planted == Some(Plant::LapseIgnored) {
+            return;
+        }
+        let Some(container) = self.container(who).filter(|container| container.guard_order == order) else { return };
+        if container.leads.is_some() && container.server.state != Pg::Down {
+            self.trace.note(self.now, || format!("{} guard kills PostgreSQL", self.instances[who.instance].name));
+            self.order(who);
+            self.kill(who);
+        }
+    }
+
+    /// PostgreSQL dies by itself: the postmaster first; its children until they are reaped.
+    pub fn crash_postgres(&mut self, who: Who) {
+        let Some(container) = self.container_mut(who) else { return };
+        match container.server.state {
+            Pg::Primary => {
+                container.server.headless = true;
+                let boot = container.server.boot;
+                self.within(5, 60, What::FoundDead(who, boot));
+            }
+            Pg::Standby | Pg::Starting => {
+                self.order(who);
+                self.kill(who);
+                self.happen(who, Event::Streaming { from: None });
+                self.follow_on(who);
+            }
+            Pg::Down => {}
+        }
+    }
+
+    /// The agent finds it.
+    pub fn found_dead(&mut self, who: Who, boot: u32) {
+        if let Some(until) = self.agent_frozen(who) {
+            return self.queue.push(until, What::FoundDead(who, boot));
+        }
+        if self.container(who).is_some_and(|container| container.server.headless && container.server.boot == boot) {
+            self.happen(who, Event::PostgresCrashed);
+        }
+    }
+
+    /// Work is done, if nobody ordered otherwise since.
+    pub fn worked(&mut self, who: Who, orders: u32, work: Work) {
+        if let Some(until) = self.postgres_frozen(who).max(self.agent_frozen(who)) {
+            return self.queue.push(until, What::Postgres(who, orders, work));
+        }
+        if self.container(who).is_none_or(|container| container.server.orders != orders) {
+            return;
+        }
+        match work {
+            Work::Stopped => {
+                self.kill(who);
+                let position = self.position(who.instance);
+                self.happen(who, Event::PostgresStopped { position });
+            }
+            Work::Leads(term) => self.leads(who, term),
+            Work::Started => self.started(who),
+            Work::Follow => self.follow_step(who),
+            Work::Rewound => self.rewound(who),
+            Work::Cloned(from) => self.cloned(who, from),
+            Work::Initialised => self.initialised(who),
+        }
+    }
+}
