@@ -42,6 +42,17 @@ impl std::fmt::Display for Right {
     }
 }
 
+/// Whether a request failed for want of a permission. A quota or an admission rule answers 403 too, and is no lack of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// It was allowed.
+    None,
+    /// Kubernetes had removed the agent's Role with its cluster, moments before it removed the agent.
+    Withdrawn,
+    /// A right that we were to have.
+    Missing,
+}
+
 /// A request of one of our accounts.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -49,8 +60,10 @@ pub struct Request {
     pub right: Right,
     /// To what, for people.
     pub object: String,
-    /// Whether it failed for want of a permission. A quota or an admission rule answers 403 too, and is no lack of ours.
-    pub forbidden: bool,
+    /// Whether a permission was missing, and why.
+    pub lack: Lack,
+    /// Whether it made an object. Server-side apply needs `create` for that, and is logged as `patch`.
+    pub created: bool,
     /// When it was finished.
     pub time: String,
 }
@@ -85,54 +98,79 @@ impl Mark {
         let mut file = File::open(&path).map_err(harness::Error::file(&path))?;
         file.seek(SeekFrom::Start(self.0)).map_err(harness::Error::file(&path))?;
         let lines = BufReader::new(file).lines().map_while(Result::ok);
-        // Most lines are other accounts': parsing only ours is a tenth of the work. The last may be half-written.
-        let ours = lines.filter(|line| line.contains("system:serviceaccount:"));
-        Ok(ours.filter_map(|line| request(&serde_json::from_str(&line).ok()?)).collect())
+        // Most lines are of no interest here: parsing only these is a tenth of the work. The last may be half-written.
+        let likely = lines.filter(|line| line.contains("system:serviceaccount:") || line.contains("\"rolebindings\""));
+        let mut reader = Reader::default();
+        Ok(likely.filter_map(|line| reader.read(&serde_json::from_str(&line).ok()?)).collect())
     }
 }
 
-fn request(entry: &Value) -> Option<Request> {
-    let account = account(entry["user"]["username"].as_str()?)?;
-    // Discovery and health have no object, and need no right of ours.
-    let object = entry.get("objectRef")?;
-    let text = |field: &str| object[field].as_str().unwrap_or_default();
-    let subresource = text("subresource");
-    let resource = match subresource {
-        "" => text("resource").to_owned(),
-        _ => format!("{}/{subresource}", text("resource")),
+/// Reads entries in their order: a Role that was removed is gone until it is made again.
+#[derive(Default)]
+struct Reader {
+    /// Namespace and name of the bindings that Kubernetes removed with their cluster; without a name: all of the namespace.
+    withdrawn: BTreeSet<(String, String)>,
+}
+
+impl Reader {
+    fn read(&mut self, entry: &Value) -> Option<Request> {
+        // Discovery and health have no object, and need no right of ours.
+        let object = entry.get("objectRef")?;
+        let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+        let verb = entry["verb"].as_str()?;
+        let created = entry["responseStatus"]["code"] == 201;
+        if matches!(text("resource").as_str(), "roles" | "rolebindings") {
+            match verb {
+                "delete" | "deletecollection" => drop(self.withdrawn.insert((text("namespace"), text("name")))),
+                _ if created => self.withdrawn.retain(|(namespace, _)| *namespace != text("namespace")),
+                _ => {}
+            }
+        }
+        let (namespace, name, account) = account(entry["user"]["username"].as_str()?)?;
+        let resource = match text("subresource") {
+            none if none.is_empty() => text("resource"),
+            subresource => format!("{}/{subresource}", text("resource")),
+        };
+        let gone = [name, String::new()].map(|name| (namespace.clone(), name));
+        let lack = match entry["annotations"]["authorization.k8s.io/decision"].as_str() {
+            Some("forbid") if gone.iter().any(|role| self.withdrawn.contains(role)) => Lack::Withdrawn,
+            Some("forbid") => Lack::Missing,
+            _ => Lack::None,
+        };
+        Some(Request {
+            object: format!("{verb} {resource} {}/{}", text("namespace"), text("name")),
+            right: Right { account, group: text("apiGroup"), resource, verb: verb.to_owned() },
+            lack,
+            created,
+            time: entry["stageTimestamp"].as_str().unwrap_or_default().to_owned(),
+        })
+    }
+}
+
+/// Namespace, name and kind of an account of ours.
+fn account(user: &str) -> Option<(String, String, Account)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    let account = match name {
+        "bellwether-operator" => Account::Operator,
+        name if name.ends_with("-agent") => Account::Agent,
+        _ => return None,
     };
-    let verb = entry["verb"].as_str()?;
-    Some(Request {
-        object: format!("{verb} {resource} {}/{}", text("namespace"), text("name")),
-        right: Right { account, group: text("apiGroup").to_owned(), resource, verb: verb.to_owned() },
-        forbidden: entry["annotations"]["authorization.k8s.io/decision"] == "forbid",
-        time: entry["stageTimestamp"].as_str().unwrap_or_default().to_owned(),
-    })
-}
-
-fn account(user: &str) -> Option<Account> {
-    let name = user.strip_prefix("system:serviceaccount:")?.split_once(':')?.1;
-    match name {
-        "bellwether-operator" => Some(Account::Operator),
-        name if name.ends_with("-agent") => Some(Account::Agent),
-        _ => None,
-    }
+    Some((namespace.to_owned(), name.to_owned(), account))
 }
 
 /// The rights that were used, successfully or not.
 pub fn used(requests: &[Request]) -> BTreeSet<Right> {
-    requests.iter().map(|request| request.right.clone()).collect()
+    let created = requests.iter().filter(|request| request.created);
+    let created = created.map(|request| Right { verb: "create".to_owned(), ..request.right.clone() });
+    requests.iter().map(|request| request.right.clone()).chain(created).collect()
 }
 
 /// Fails when one of our accounts lacked a permission, naming each lack once.
 pub fn nothing_forbidden(requests: &[Request]) -> Outcome {
-    let lacking: BTreeSet<String> =
-        requests.iter().filter(|request| request.forbidden).map(|request| request.right.to_string()).collect();
-    if lacking.is_empty() {
-        return Ok(());
-    }
-    let first = requests.iter().find(|request| request.forbidden);
-    let first = first.map(|request| format!("{} at {}", request.object, request.time)).unwrap_or_default();
+    let refused: Vec<&Request> = requests.iter().filter(|request| request.lack == Lack::Missing).collect();
+    let Some(first) = refused.first() else { return Ok(()) };
+    let first = format!("{} at {}", first.object, first.time);
+    let lacking: BTreeSet<String> = refused.iter().map(|request| request.right.to_string()).collect();
     let lacking = lacking.into_iter().collect::<Vec<_>>().join(", ");
     Err(Failure::Wrong(format!("refused by RBAC: {lacking}; the first was {first}")))
 }
@@ -143,29 +181,53 @@ mod tests {
 
     use super::*;
 
-    fn entry(user: &str, verb: &str, decision: &str, code: u64) -> Option<Request> {
-        request(&json!({
+    const AGENT: &str = "system:serviceaccount:shop:orders-agent";
+
+    fn entry(user: &str, verb: &str, resource: &str, decision: &str, code: u64) -> Value {
+        json!({
             "user": {"username": user}, "verb": verb, "responseStatus": {"code": code},
-            "objectRef": {"apiGroup": "bellwether.dev", "resource": "postgresclusters", "subresource": "status"},
+            "objectRef": {"namespace": "shop", "name": "orders-agent", "resource": resource},
             "annotations": {"authorization.k8s.io/decision": decision},
-        }))
+        })
+    }
+
+    fn read(entries: &[Value]) -> Vec<Request> {
+        let mut reader = Reader::default();
+        entries.iter().filter_map(|entry| reader.read(entry)).collect()
     }
 
     #[test]
     fn only_our_accounts_count() {
-        assert!(entry("system:serviceaccount:bellwether-system:bellwether-operator", "patch", "allow", 200).is_some());
-        assert!(entry("system:serviceaccount:shop:orders-agent", "get", "allow", 200).is_some());
-        assert!(entry("system:serviceaccount:kube-system:job-controller", "get", "allow", 200).is_none());
-        assert!(entry("admin", "patch", "allow", 200).is_none());
+        let users =
+            ["system:serviceaccount:system:bellwether-operator", AGENT, "system:serviceaccount:shop:other", "admin"];
+        let entries = users.map(|user| entry(user, "get", "pods", "allow", 200));
+        let accounts: Vec<_> = read(&entries).into_iter().map(|request| request.right.account).collect();
+        assert_eq!(accounts, [Account::Operator, Account::Agent]);
     }
 
     #[test]
     fn a_missing_permission_is_found_and_a_spent_quota_is_none() {
-        let agent = "system:serviceaccount:shop:orders-agent";
-        let quota = entry(agent, "create", "allow", 403).unwrap();
-        nothing_forbidden(&[quota.clone()]).unwrap();
-        let lack = entry(agent, "delete", "forbid", 403).unwrap();
-        let failure = nothing_forbidden(&[quota, lack]).unwrap_err().to_string();
-        assert!(failure.contains("agents: delete postgresclusters/status.bellwether.dev"), "{failure}");
+        let quota = entry(AGENT, "create", "pods", "allow", 403);
+        nothing_forbidden(&read(&[quota.clone()])).unwrap();
+        let failure = nothing_forbidden(&read(&[quota, entry(AGENT, "delete", "pods", "forbid", 403)])).unwrap_err();
+        assert!(failure.to_string().contains("agents: delete pods"), "{failure}");
+    }
+
+    #[test]
+    fn an_agent_that_outlives_its_role_lacks_nothing_until_the_role_is_back() {
+        let lack = entry(AGENT, "patch", "pods", "forbid", 403);
+        let collected =
+            entry("system:serviceaccount:kube-system:generic-garbage-collector", "delete", "roles", "allow", 200);
+        let operator = "system:serviceaccount:system:bellwether-operator";
+        let back = entry(operator, "patch", "rolebindings", "allow", 201);
+        let lacks: Vec<_> =
+            read(&[lack.clone(), collected, lack.clone(), back, lack]).into_iter().map(|r| r.lack).collect();
+        assert_eq!(lacks, [Lack::Missing, Lack::Withdrawn, Lack::None, Lack::Missing]);
+    }
+
+    #[test]
+    fn an_apply_that_makes_an_object_uses_create() {
+        let used = used(&read(&[entry(AGENT, "patch", "pods", "allow", 201)]));
+        assert_eq!(used.iter().map(|right| right.verb.as_str()).collect::<Vec<_>>(), ["create", "patch"]);
     }
 }

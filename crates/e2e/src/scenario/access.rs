@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::audit::{self, Account, Right};
+use crate::audit::{self, Account, Lack, Right};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::install;
 use crate::output::say;
@@ -20,8 +20,9 @@ pub fn nothing_forbidden(world: &World) -> Outcome {
     let requests = requests(world)?;
     ensure(!requests.is_empty(), || "our accounts asked for nothing: is this their log?".to_owned())?;
     let count = |account| requests.iter().filter(|request| request.right.account == account).count();
+    let withdrawn = requests.iter().filter(|request| request.lack == Lack::Withdrawn).count();
     say(&format!(
-        "         {} requests of the operator, {} of agents",
+        "         {} requests of the operator, {} of agents ({withdrawn} by agents whose cluster had just been deleted, and their Role)",
         count(Account::Operator),
         count(Account::Agent)
     ));
