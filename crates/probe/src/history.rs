@@ -126,6 +126,9 @@ pub struct Server {
     /// The address and port at which it was reached; nothing through a Unix socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// When its postmaster started, in microseconds since 1970: the same at every address of a server, another after a restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub postmaster: Option<i64>,
     /// Whose data it serves.
     pub system: SystemIdentifier,
     /// The timeline that it writes; nothing on a standby.

@@ -143,7 +143,7 @@ impl Session {
 
     /// Asks the server who it is, for a session that is kept: so that it is known also when its first write fails.
     pub async fn introduce(&mut self) -> Result<(), String> {
-        let rows = self.ask(table::WHO.to_owned()).await?;
+        let rows = self.ask(table::who()).await?;
         self.server = rows.first().and_then(table::server);
         Ok(())
     }

@@ -27,12 +27,18 @@ pub fn create() -> String {
     )
 }
 
-/// Who a server is, in recovery or not. Each of these functions may be called by any role.
-pub const WHO: &str = "
-    select current_setting('cluster_name') as instance, host(inet_server_addr()) as address,
-           inet_server_port() as port, (select system_identifier from pg_control_system()) as system,
-           case when pg_is_in_recovery() then null else pg_walfile_name(pg_current_wal_lsn()) end as segment,
-           current_setting('bellwether.term', true) as term";
+/// Who a server is. Each of these functions may be called by any role, in recovery too.
+const SELF: &str = "current_setting('cluster_name') as instance, host(inet_server_addr()) as address,
+    inet_server_port() as port, (select system_identifier from pg_control_system()) as system,
+    (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint as postmaster,
+    current_setting('bellwether.term', true) as term";
+
+/// Asks a server who it is. A standby has no timeline of its own.
+pub fn who() -> String {
+    format!(
+        "select {SELF}, case when pg_is_in_recovery() then null else pg_walfile_name(pg_current_wal_lsn()) end as segment"
+    )
+}
 
 /// Begins a transaction and inserts the row. Warnings must arrive, whatever role or database say about `client_min_messages`.
 pub fn insert(row: &Row<'_>) -> String {
@@ -40,13 +46,11 @@ pub fn insert(row: &Row<'_>) -> String {
     format!(
         "begin; set local client_min_messages = warning;
          insert into {NAME} (run, writer, seq) values ('{run}', {writer}, {seq})
-         returning current_setting('cluster_name') as instance, host(inet_server_addr()) as address,
-                   inet_server_port() as port, (select system_identifier from pg_control_system()) as system,
-                   pg_walfile_name(pg_current_wal_lsn()) as segment, current_setting('bellwether.term', true) as term"
+         returning {SELF}, pg_walfile_name(pg_current_wal_lsn()) as segment"
     )
 }
 
-/// A server from [`WHO`] or [`insert`]; nothing when it did not say whose data it serves.
+/// A server from [`who`] or [`insert`]; nothing when it did not say whose data it serves.
 pub fn server(row: &SimpleQueryRow) -> Option<Server> {
     let text = |column: &str| row.try_get(column).ok().flatten().filter(|text| !text.is_empty());
     let address = text("address").zip(text("port")).map(|(address, port)| match address.contains(':') {
@@ -56,6 +60,7 @@ pub fn server(row: &SimpleQueryRow) -> Option<Server> {
     Some(Server {
         instance: text("instance").map(str::to_owned),
         address,
+        postmaster: parsed(text("postmaster")),
         system: parsed(text("system"))?,
         timeline: text("segment").and_then(timeline_of),
         term: parsed(text("term")).map(Term),

@@ -12,3 +12,4 @@ mod kubectl;
 mod settings;
 mod stopping;
 mod trial;
+mod truth;

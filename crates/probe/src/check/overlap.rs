@@ -15,36 +15,62 @@ use super::durable::witness;
 use super::{Doubt, Findings, Lie, seconds};
 use crate::finals::RowId;
 
-/// Whence rows are written: one server on one timeline.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+/// Whence rows are written: one postmaster on one timeline.
+#[derive(Clone, Debug, Serialize)]
 pub struct Seat {
     /// Whose data.
     pub system: SystemIdentifier,
     /// The timeline.
     pub timeline: Timeline,
-    /// The server's address; its name where it has none.
-    pub address: String,
-    /// The instance, where it says.
-    pub instance: Option<String>,
+    /// What tells the postmaster from others: when it started; the server's address where that is not known.
+    pub postmaster: String,
+    /// What to call it: the instance's name, else its address.
+    pub name: String,
 }
 
 impl Seat {
     /// Where a write happened; nothing when it did not say its timeline.
     pub(super) fn of(attempt: &Attempt) -> Option<Self> {
         let server = attempt.server.as_ref()?;
+        let name = server.name();
+        let started = server.postmaster.map(|started| started.to_string());
         Some(Self {
             system: server.system,
             timeline: server.timeline?,
-            address: server.address.clone().unwrap_or_else(|| server.name()),
-            instance: server.instance.clone(),
+            postmaster: started.or_else(|| server.address.clone()).unwrap_or_else(|| name.clone()),
+            name,
         })
+    }
+
+    /// A server may be reached at several addresses: what it is called does not tell it apart.
+    fn identity(&self) -> (SystemIdentifier, Timeline, &str) {
+        (self.system, self.timeline, &self.postmaster)
+    }
+}
+
+impl PartialEq for Seat {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+}
+
+impl Eq for Seat {}
+
+impl PartialOrd for Seat {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Seat {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.identity().cmp(&other.identity())
     }
 }
 
 impl fmt::Display for Seat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.instance.as_ref().unwrap_or(&self.address);
-        write!(f, "{name} on timeline {}", self.timeline)
+        write!(f, "{} on timeline {}", self.name, self.timeline)
     }
 }
 
@@ -116,8 +142,8 @@ fn pairs<'a, 's>(spans: &'s BTreeMap<Seat, Span<'a>>) -> Vec<((&'s Seat, &'s Spa
     pairs
 }
 
-/// Of two timelines of one system the lower must never follow the higher. Two servers on the same timeline, or of different systems,
-/// may follow each other, but must not alternate.
+/// Of two timelines of one system the lower must never follow the higher. Two postmasters on the same timeline, or of different
+/// systems, may follow each other (a restart), but must not alternate: backends of a postmaster that was killed can go on.
 fn overlap(old: (&Seat, &Span<'_>), new: (&Seat, &Span<'_>)) -> Option<Lie> {
     let same_system = old.0.system == new.0.system;
     let ordered = same_system && old.0.timeline != new.0.timeline;

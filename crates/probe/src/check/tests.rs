@@ -20,6 +20,7 @@ fn server(instance: &str, timeline: u32, term: Option<u64>) -> Server {
     Server {
         instance: Some(instance.to_owned()),
         address: Some(format!("{instance}:5432")),
+        postmaster: None,
         system: SystemIdentifier(7),
         timeline: Some(Timeline(timeline)),
         term: term.map(Term),
@@ -135,7 +136,7 @@ fn an_honest_failover_is_truthful_and_its_gap_is_measured() {
     for gap in &verdict.gaps {
         assert!((0.5..0.52).contains(&gap.seconds), "{gap:?}");
         let between = (gap.from.seat.as_ref().unwrap(), gap.to.as_ref().unwrap().seat.as_ref().unwrap());
-        assert_eq!((between.0.address.as_str(), between.1.address.as_str()), ("a:5432", "b:5432"));
+        assert_eq!((between.0.name.as_str(), between.1.name.as_str()), ("a", "b"));
     }
     let [takeover] = verdict.takeovers.as_slice() else { panic!("{verdict:#?}") };
     assert_eq!((takeover.tried_after, takeover.answered_until), (0, None));
@@ -269,6 +270,29 @@ fn two_servers_on_one_timeline_may_follow_each_other_but_not_alternate() {
     let history = History { events: story.events.clone() };
     assert_eq!(judge(&history, &honest(&history)).lies, []);
     story.load(4 * SECOND, 6 * SECOND, &a);
+    let history = story.end(6 * SECOND);
+    assert!(has_lie(&judge(&history, &honest(&history)), |lie| matches!(lie, Lie::Overlap { .. })));
+}
+
+#[test]
+fn a_server_at_two_addresses_is_one_and_after_a_restart_it_is_another() {
+    let at = |address: &str, started| Server {
+        address: Some(address.to_owned()),
+        postmaster: Some(started),
+        ..server("a", 1, None)
+    };
+    let mut story = Story::new();
+    for second in 0..4 {
+        let address = if second % 2 == 0 { "10.0.0.1:5432" } else { "[fd00::1]:5432" };
+        story.load(second * SECOND, (second + 1) * SECOND, &at(address, 70));
+    }
+    let history = History { events: story.events.clone() };
+    assert_eq!(judge(&history, &honest(&history)).lies, []);
+    // Its postmaster is killed and another started; then a backend of the first commits.
+    story.load(4 * SECOND, 6 * SECOND, &at("10.0.0.1:5432", 71));
+    let history = History { events: story.events.clone() };
+    assert_eq!(judge(&history, &honest(&history)).lies, []);
+    story.acknowledged(3, (5 * SECOND, 5 * SECOND + 1000), &at("10.0.0.1:5432", 70));
     let history = story.end(6 * SECOND);
     assert!(has_lie(&judge(&history, &honest(&history)), |lie| matches!(lie, Lie::Overlap { .. })));
 }

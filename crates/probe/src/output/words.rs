@@ -130,14 +130,12 @@ pub fn takeover(takeover: &Takeover) -> String {
             takeover.acknowledged_after
         ),
     };
+    let change = match takeover.from.name == takeover.to.name && takeover.from.timeline == takeover.to.timeline {
+        true => format!("restart of {}", takeover.to),
+        false => format!("takeover from {} to {}", takeover.from, takeover.to),
+    };
     format!(
-        "takeover at +{:.3} s from {} to {}: of {} old sessions {} tried to write after it; {after} ({} refused, {} ambiguous)",
-        takeover.at,
-        takeover.from,
-        takeover.to,
-        takeover.old_sessions,
-        takeover.tried_after,
-        takeover.refused_after,
-        takeover.ambiguous_after
+        "{change}, first acknowledged at +{:.3} s: of {} old sessions {} tried to write after it; {after} ({} refused, {} ambiguous)",
+        takeover.at, takeover.old_sessions, takeover.tried_after, takeover.refused_after, takeover.ambiguous_after
     )
 }

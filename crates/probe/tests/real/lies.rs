@@ -38,6 +38,7 @@ async fn an_honest_server_is_believed_and_each_record_says_where_it_was_written(
         assert_eq!(place.instance.as_deref(), Some("honest"));
         assert_eq!(place.address, Some(format!("{}:5432", server.address())));
         assert_eq!(place.system.to_string(), system);
+        assert!(place.postmaster.is_some());
         assert_eq!((place.timeline.unwrap().0, place.term.unwrap().0), (1, 3));
         assert!(write.sent <= write.committing.unwrap() && write.committing.unwrap() <= write.answered);
     }
