@@ -3,6 +3,7 @@
 //! Never: takes what can't be understood for absent. A `sync` annotation that reads as "commits wait for nobody" when it was only
 //! damaged would let a candidate lead without an acknowledged commit.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -80,8 +81,9 @@ fn uids(texts: &[String]) -> Option<Members> {
 }
 
 /// The object to PUT: `seen`, on which the write was decided, with the new content. Its version is the one seen (E1), and fields of
-/// others stay.
-pub fn written(seen: &Value, version: LeaseVersion, content: &LeaseContent) -> Value {
+/// others stay. `now` makes it differ from what is stored: a PUT that changes nothing is answered with OK and keeps its version,
+/// so a renewal without it would give tenure that nobody else can see.
+pub fn written(seen: &Value, version: LeaseVersion, content: &LeaseContent, now: Timestamp) -> Value {
     let mut object = seen.clone();
     if let Some(metadata) = object["metadata"].as_object_mut() {
         // Who manages which field is told by the write, not repeated in it.
@@ -98,6 +100,7 @@ pub fn written(seen: &Value, version: LeaseVersion, content: &LeaseContent) -> V
     object["metadata"]["annotations"][SYNC] = json!(rules).to_string().into();
     object["spec"]["holderIdentity"] = content.holder.map_or(Value::Null, |holder| holder.to_string().into());
     object["spec"]["leaseTransitions"] = content.term.map_or(Value::Null, |term| term.0.into());
+    object["spec"]["renewTime"] = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string().into();
     object["spec"]["leaseDurationSeconds"] = content.duration.0.div_ceil(1_000).into();
     object
 }
@@ -128,9 +131,16 @@ mod tests {
 
     #[test]
     fn what_was_written_reads_back_in_a_joint_step_too() {
-        let object = written(&empty(), LeaseVersion(5), &content());
+        let object = written(&empty(), LeaseVersion(5), &content(), Timestamp::UNIX_EPOCH);
         let view = read(&object, Span(1)).unwrap();
         assert_eq!((view.version, view.content), (LeaseVersion(5), content()));
+    }
+
+    #[test]
+    fn a_renewal_differs_from_what_it_renews() {
+        let first = written(&empty(), LeaseVersion(5), &content(), Timestamp::UNIX_EPOCH);
+        let later = Timestamp::from_microsecond(1).unwrap();
+        assert_ne!(written(&first, LeaseVersion(5), &content(), later)["spec"], first["spec"]);
     }
 
     #[test]

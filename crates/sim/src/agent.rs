@@ -43,16 +43,12 @@ impl World {
             Effect::ReadLease { request } => self.call(who, Request::ReadLease(request)),
             Effect::WriteLease { request, write } => {
                 let seen = self.container(who).and_then(|container| container.lease.clone()).unwrap_or_default();
-                self.trace.note(self.now, || {
-                    let c = &write.content;
-                    format!(
-                        "{} writes the Lease: term {:?}, {} members, {:?}",
-                        self.instances[who.instance].name,
-                        c.term.map(|term| term.0),
-                        c.members.len(),
-                        c.sync
-                    )
-                });
+                if self.ghost.lease.as_ref().is_none_or(|lease| lease.content != write.content) {
+                    self.note(|world| {
+                        let (name, content) = (&world.instances[who.instance].name, world.lease_in_names(&write.content));
+                        format!("{name} writes the Lease: {content}")
+                    });
+                }
                 self.call(who, Request::WriteLease(request, Box::new(write), seen));
             }
             Effect::Guard { until } => self.guard(who, until),
@@ -79,8 +75,8 @@ impl World {
     fn became(&mut self, who: Who, phase: Phase, because: &str) {
         let term = self.container(who).and_then(|container| container.state.term()).map_or(0, |term| term.0);
         self.trace.mix(self.now << 8 | who.instance as u64);
-        self.trace.note(self.now, || {
-            format!("{} becomes {phase:?} (term {term}): {because}", self.instances[who.instance].name)
+        self.note(|world| {
+            format!("{} becomes {phase:?} (term {term}): {because}", world.instances[who.instance].name)
         });
         self.report_soon(who);
     }
@@ -196,6 +192,9 @@ impl World {
                     self.saw_lease(who, Some(object.clone()));
                 }
                 let outcome = self.outcome(body);
+                if !matches!(outcome, bellwether_core::election::Outcome::Committed(_)) {
+                    self.note(|world| format!("{}'s write of the Lease: {outcome:?}", world.instances[who.instance].name));
+                }
                 self.happen(who, Event::Written { request, outcome });
             }
             Request::Report(text, _) => {
@@ -279,6 +278,15 @@ impl World {
         self.call(who, Request::Report(text, role));
     }
 
+    /// The own pod's watch shows what is said there. A late write of an earlier report would say it for ever.
+    pub fn report_seen(&mut self, who: Who, said: Option<&str>) {
+        let Some(container) = self.container_mut(who) else { return };
+        if container.reported.is_some() && container.reported.as_deref() != said {
+            container.reported = None;
+            self.report_soon(who);
+        }
+    }
+
     fn report(&self, who: Who) -> (Report, &'static str) {
         let Some(container) = self.container(who) else { return (Report::default(), "") };
         let data = self.data(who.instance).filter(|data| !data.broken);
@@ -340,7 +348,7 @@ impl World {
             probe_due: false,
             stopping: false,
         });
-        self.trace.note(self.now, || format!("{} starts", self.instances[instance].name));
+        self.note(|world| format!("{} starts", world.instances[instance].name));
         let present = self.api.get(Kind::Lease, CLUSTER);
         self.show_lease(who, present);
         self.within(1, 50, What::Tick(who));
@@ -367,7 +375,7 @@ impl World {
         if self.container(who).is_none() {
             return;
         }
-        self.trace.note(self.now, || format!("{} crashes: {why}", self.instances[who.instance].name));
+        self.note(|world| format!("{} crashes: {why}", world.instances[who.instance].name));
         self.order_and_kill(who);
         self.instances[who.instance].container = None;
         self.container_ended(who.instance);

@@ -339,7 +339,7 @@ impl World {
     }
 
     fn write_lease(&mut self, who: Who, write: &LeaseWrite, seen: &Value) -> Option<Arc<Value>> {
-        let mut object = lease_object::written(seen, write.base, &write.content);
+        let mut object = lease_object::written(seen, write.base, &write.content, self.timestamp());
         object["metadata"]["uid"] = bellwether_core::election::MemberId(write.uid.0).to_string().into();
         let instance = &self.instances[who.instance];
         let leader = json!({"instance": instance.name, "address": instance.address}).to_string();

@@ -239,7 +239,7 @@ impl World {
             1 => self.faults.rng.between(2_000, 12_000),
             _ => self.faults.rng.between(5_000, 45_000),
         };
-        self.trace.note(self.now, || format!("FAULT {kind:?} {name} for {length} ms"));
+        self.note(|_| format!("FAULT {kind:?} {name} for {length} ms"));
         match kind {
             Kind::MachineCrash | Kind::ContainerCrash | Kind::PostgresCrash | Kind::AgentFreeze | Kind::PodFreeze => {
                 victim.is_some_and(|victim| self.strike(kind, victim, length))

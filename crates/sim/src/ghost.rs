@@ -2,9 +2,8 @@
 //!
 //! Nothing here is known to an agent or to the operator. The first broken promise ends the run.
 
-use bellwether_core::election::{Deadline, Durability, LeaseView};
+use bellwether_core::election::{Deadline, Durability, LeaseContent, LeaseView, MemberId, Members, Voters};
 use bellwether_core::fact::Fact;
-use bellwether_core::object::Kind;
 use serde_json::Value;
 
 use crate::queue::Time;
@@ -139,7 +138,7 @@ impl World {
             None => self.ghost.acknowledged.clone(),
         };
         let (name, count) = (self.name(who.instance).to_owned(), missing.len());
-        self.trace.note(self.now, || format!("{name} accepts writes in term {term}"));
+        self.note(|_| format!("{name} accepts writes in term {term}"));
         if missing.is_empty() {
             return;
         }
@@ -211,10 +210,56 @@ impl World {
     pub fn why_not_ready(&self) -> String {
         let Ok(cluster) = self.api.store.get(&self.api.cluster()) else { return "there is no cluster".to_owned() };
         let status = &cluster["status"];
-        let pods = self.api.list(Kind::Pod).len();
-        let lease =
-            self.ghost.lease.as_ref().map(|view| (view.content.holder, view.content.term, &view.content.members));
         let ready = status["conditions"][0]["message"].as_str().unwrap_or_default();
-        format!("phase {}, {pods} pods, Ready: {ready}; Lease {lease:?}", status["phase"])
+        let live = self.instances.iter().enumerate().filter(|(_, instance)| !instance.gone);
+        let instances: Vec<_> = live.map(|(at, instance)| self.described(at, instance)).collect();
+        let lease = self.ghost.lease.as_ref().map(|view| &view.content);
+        format!(
+            "phase {}, Ready: {ready}; {:?}; {}; the Lease: {}",
+            status["phase"],
+            self.operator,
+            instances.join(", "),
+            lease.map_or_else(|| "none".to_owned(), |content| self.lease_in_names(content))
+        )
+    }
+
+    fn described(&self, at: usize, instance: &crate::world::Instance) -> String {
+        let Some(container) = &instance.container else { return format!("{} does not run", instance.name) };
+        let follows = container.follow.map(|id| self.name_of(id));
+        let end = self.position(at).map(|position| (position.term.0, position.lsn.0));
+        format!(
+            "{} {:?} {:?} follows {follows:?} streams {} log {end:?} ready {} report due {} said {} senders {:?} rule {:?} {} {} {:?}",
+            instance.name,
+            container.state.phase(),
+            container.server.state,
+            container.server.receiver.is_some(),
+            instance.said_ready,
+            container.report_due,
+            container.reported.as_deref().unwrap_or_default(),
+            container.server.senders.iter().map(|s| (self.connections[*s].standby_id, self.connections[*s].flushed, self.connections[*s].rule_number)).collect::<Vec<_>>(),
+            container.server.rule, container.server.rule_number, container.server.defined_number, container.server.in_force_from,
+        )
+    }
+
+    /// The instance's name, or how its UID begins when it is gone.
+    pub fn name_of(&self, id: MemberId) -> String {
+        let text = || id.to_string().chars().take(8).collect();
+        self.place(id).map_or_else(text, |at| self.instances[at].name.clone())
+    }
+
+    /// A Lease, with names instead of UIDs.
+    pub fn lease_in_names(&self, content: &LeaseContent) -> String {
+        let names = |all: &Members| all.iter().map(|id| self.name_of(id)).collect::<Vec<_>>().join(" ");
+        let rule = |rule: Option<&Voters>| {
+            rule.map_or_else(|| "nobody".to_owned(), |rule| format!("any {} of ({})", rule.needed(), names(rule.members())))
+        };
+        let rules: Vec<_> = content.sync.rules().map(rule).collect();
+        format!(
+            "term {} of {}, members {}, commits wait for {}",
+            content.term.map_or(0, |term| term.0),
+            content.holder.map_or_else(|| "nobody".to_owned(), |holder| self.name_of(holder)),
+            names(&content.members),
+            rules.join(" and before ")
+        )
     }
 }

@@ -30,6 +30,9 @@ impl World {
     pub fn pod_changed(&mut self, pod: &Value, gone: bool) {
         let uid = text(pod, "uid");
         let known = MemberId::from_uid(uid).and_then(|id| self.place(id));
+        if let Some(who) = known.and_then(|instance| self.present(instance)) {
+            self.report_seen(who, pod["metadata"]["annotations"][bellwether_api::labels::REPORT].as_str());
+        }
         match known {
             Some(instance) if gone => self.pod_gone(instance),
             Some(instance) if !pod["metadata"]["deletionTimestamp"].is_null() => self.terminate(instance),
@@ -156,7 +159,7 @@ impl World {
         if std::mem::replace(&mut self.instances[instance].terminating, true) {
             return;
         }
-        self.trace.note(self.now, || format!("{} is being deleted", self.instances[instance].name));
+        self.note(|world| format!("{} is being deleted", world.instances[instance].name));
         match self.present(instance) {
             Some(who) => self.within(5, 100, What::Stop(who)),
             None if self.machines[self.instances[instance].machine].up => self.finish_pod(instance),
@@ -179,7 +182,7 @@ impl World {
         self.cut(who);
         self.kill(who);
         self.instances[who.instance].container = None;
-        self.trace.note(self.now, || format!("{} has stopped", self.instances[who.instance].name));
+        self.note(|world| format!("{} has stopped", world.instances[who.instance].name));
         self.finish_pod(who.instance);
     }
 
@@ -197,7 +200,7 @@ impl World {
     }
 
     fn pod_gone(&mut self, instance: usize) {
-        self.trace.note(self.now, || format!("{} is gone", self.instances[instance].name));
+        self.note(|world| format!("{} is gone", world.instances[instance].name));
         if let Some(who) = self.present(instance) {
             self.cut(who);
             self.kill(who);

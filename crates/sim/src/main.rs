@@ -59,7 +59,6 @@ fn main() -> ExitCode {
     if let Some(seed) = arguments.trace {
         let outcome = run(&Options { seed, trace: true, ..options });
         output::lines(&outcome);
-        output::failure(&outcome, &replay(seed, &options));
         return if outcome.violation.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     if arguments.all_plants {

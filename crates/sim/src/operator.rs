@@ -66,6 +66,18 @@ impl Operator {
     }
 }
 
+impl std::fmt::Debug for Operator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Operator")
+            .field("in_pass", &self.pass.is_some())
+            .field("news_due", &self.news_due)
+            .field("dirty", &self.dirty)
+            .field("failures", &self.failures)
+            .field("passes", &self.passes)
+            .finish_non_exhaustive()
+    }
+}
+
 /// What happens to the operator.
 pub enum Turn {
     /// Its watches bring news.
@@ -91,7 +103,7 @@ impl World {
 
     /// It dies, and another one starts later.
     pub fn crash_operator(&mut self, down: Time) {
-        self.trace.note(self.now, || "the operator crashes".to_owned());
+        self.note(|_| "the operator crashes".to_owned());
         let operator = Operator::start(self.rng.next());
         let (life, passes) = (self.operator.life + 1, self.operator.passes);
         self.operator = Operator { life, passes, dead_until: self.now + down, news_due: true, ..operator };
@@ -208,7 +220,7 @@ impl World {
         let now = self.timestamp();
         let answer = serve(&mut self.api.store, &request, now);
         if self.api.store.revision() != before {
-            self.trace.note(self.now, || format!("operator: {request}"));
+            self.note(|_| format!("operator: {request}"));
             self.api.wrote(|| format!("the operator: {request}"));
             if matches!(request.verb, Verb::Delete { .. }) {
                 while self.api.store.collect_garbage(now) {}

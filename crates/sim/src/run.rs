@@ -126,7 +126,7 @@ impl World {
             rng,
             options,
         };
-        world.trace.note(0, || format!("{scenario:?}"));
+        world.note(|_| format!("{scenario:?}"));
         let on_delete = if scenario.delete_volumes { "Delete" } else { "Retain" };
         world.create_cluster(json!({
             "replicas": scenario.replicas,
@@ -158,7 +158,7 @@ impl World {
             self.judge_end();
         }
         if let Some(violation) = self.ghost.violation.clone() {
-            self.trace.note(self.now, || format!("VIOLATED {}: {}", violation.property, violation.how));
+            self.note(|_| format!("VIOLATED {}: {}", violation.property, violation.how));
         }
         self.trace.mix(self.queue.count());
         Outcome {
@@ -218,7 +218,7 @@ impl World {
 
     /// The faults stop.
     fn calm(&mut self) {
-        self.trace.note(self.now, || "the faults stop".to_owned());
+        self.note(|_| "the faults stop".to_owned());
         self.heal_all();
         self.ghost.calm = Some(self.now);
         self.after(1_000, What::Inspect);
@@ -246,7 +246,9 @@ impl World {
         let before = self.ghost.writes.unwrap_or(0);
         if self.api.writes > before {
             let (count, last) = (self.api.writes - before, self.api.last_write.clone());
-            self.ghost.violated("ZERO-WRITES", || format!("{count} writes in the quiet time, the last: {last}"));
+            let why = self.why_not_ready();
+            self.ghost
+                .violated("ZERO-WRITES", || format!("{count} writes in the quiet time, the last: {last}; {why}"));
         }
     }
 }

@@ -15,10 +15,15 @@ impl Trace {
         Self { lines: keep.then(Vec::new), digest: 0xcbf2_9ce4_8422_2325 }
     }
 
-    /// Notes a line. It is made only where it is kept.
-    pub fn note(&mut self, now: Time, line: impl FnOnce() -> String) {
+    /// Whether lines are kept; where they are not, none should be made.
+    pub fn keeps(&self) -> bool {
+        self.lines.is_some()
+    }
+
+    /// Keeps a line.
+    pub fn keep(&mut self, now: Time, line: &str) {
         if let Some(lines) = &mut self.lines {
-            lines.push(format!("{:>4}.{:03} {}", now / 1_000, now % 1_000, line()));
+            lines.push(format!("{:>4}.{:03} {line}", now / 1_000, now % 1_000));
         }
     }
 

@@ -294,6 +294,14 @@ pub struct World {
 }
 
 impl World {
+    /// Notes what happened, where somebody wants to know.
+    pub fn note(&mut self, line: impl FnOnce(&Self) -> String) {
+        if self.trace.keeps() {
+            let line = line(self);
+            self.trace.keep(self.now, &line);
+        }
+    }
+
     /// `what` happens in `delay`.
     pub fn after(&mut self, delay: Time, what: What) {
         self.queue.push(self.now + delay, what);

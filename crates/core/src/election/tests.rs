@@ -155,3 +155,34 @@ fn settings_under_which_a_restart_would_break_a_promise_are_refused() {
     let unsound = Settings { lease: Span(3_000), ..Settings::default() };
     assert!(matches!(unsound.check(), Err(Unsound::LeaseShorterThanPromise { .. })));
 }
+
+#[test]
+fn a_joint_step_towards_a_voter_that_died_is_left_by_another_which_forgets_nothing() {
+    const GONE: MemberId = MemberId(3);
+    let both: Members = [OTHER, GONE].into_iter().collect();
+    let mut state = leader();
+    let mut view = lease(7, ME, 3);
+    view.content.members = both.with(ME);
+    view.content.sync = Sync::only(Voters::new(1, both.clone())).joined_by(Voters::new(2, both.clone()));
+    step(&mut state, Event::Lease { read: None, sight: Fact::Known(view.clone()) }, Moment(400));
+    for now in (500..20_000).step_by(250).map(Moment) {
+        for effect in step(&mut state, Event::Tick, now) {
+            match effect {
+                Effect::Send { to: OTHER, message: Message::Ask(ask) } => {
+                    let Ask { request, term, incarnation, .. } = ask;
+                    let message = Message::Grant(Grant { request, term, incarnation, streaming: true });
+                    step(&mut state, Event::Received { from: OTHER, message }, now);
+                }
+                Effect::WriteLease { request, write } => {
+                    view.version = LeaseVersion(view.version.0 + 1);
+                    view.content = write.content;
+                    step(&mut state, Event::Written { request, outcome: Outcome::Committed(view.clone()) }, now);
+                }
+                _ => {}
+            }
+        }
+    }
+    let other: Members = [OTHER].into_iter().collect();
+    let rules: Vec<_> = view.content.sync.rules().map(|rule| rule.cloned()).collect();
+    assert_eq!(rules, [Voters::new(1, both.clone()), Voters::new(2, both), Voters::new(1, other)]);
+}

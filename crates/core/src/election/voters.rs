@@ -29,11 +29,16 @@ pub(super) fn change(state: &mut State, view: &LeaseView, now: Moment, out: &mut
     if leader.voters_set != target && !applied_first {
         apply(leader, &target, out);
     }
-    let sync = if recorded.is_joint() {
-        if !leader.voters_in_force && !hasty {
+    let in_force = leader.voters_in_force || hasty;
+    let sync = if recorded.is_joint() && in_force {
+        Sync::only(target)
+    } else if recorded.is_joint() {
+        // One of the new voters was given up on, so the new rule may never be in force: another step is added to the record, which
+        // forgets nothing. Without it commits would wait for the dead for ever.
+        if !gave_up(target.as_ref(), wanted.as_ref()) {
             return None;
         }
-        Sync::only(target)
+        recorded.joined_by(wanted)
     } else if wanted != target {
         if applied_first {
             apply(leader, &wanted, out);
@@ -43,6 +48,12 @@ pub(super) fn change(state: &mut State, view: &LeaseView, now: Moment, out: &mut
         return None;
     };
     Some(LeaseContent { sync, duration: state.settings.lease, ..view.content.clone() })
+}
+
+/// Whether somebody whom commits are about to wait for is no longer counted on.
+fn gave_up(target: Option<&Voters>, wanted: Option<&Voters>) -> bool {
+    let counted = |id| wanted.is_some_and(|wanted| wanted.members().contains(id));
+    target.is_some_and(|target| target.members().iter().any(|id| !counted(id)))
 }
 
 /// Whom commits should wait for: every member that streams; one that fell silent is counted on for a while.

@@ -70,7 +70,7 @@ impl World {
         if self.common(who.instance, primary.instance) == own {
             return self.connect(primary, who);
         }
-        self.trace.note(self.now, || format!("{} rewinds", self.instances[who.instance].name));
+        self.note(|world| format!("{} rewinds", world.instances[who.instance].name));
         self.cut_receiver(who);
         let orders = self.order(who);
         let Some(container) = self.container_mut(who) else { return };
@@ -113,7 +113,7 @@ impl World {
     }
 
     fn clone_from(&mut self, who: Who, primary: Who) {
-        self.trace.note(self.now, || format!("{} clones", self.instances[who.instance].name));
+        self.note(|world| format!("{} clones", world.instances[who.instance].name));
         let volume = self.instances[who.instance].volume;
         self.volumes[volume].data = None;
         let Some(orders) = self.container(who).map(|container| container.server.orders) else { return };

@@ -11,6 +11,10 @@ impl World {
         let Some(container) = self.container_mut(who) else { return 0 };
         container.server.orders += 1;
         let orders = container.server.orders;
+        // What was coming up is not waited for: it comes up anew, as the new orders want it.
+        if container.server.state == Pg::Starting {
+            container.server.state = Pg::Down;
+        }
         if std::mem::take(&mut container.server.rewinding)
             && let Some(data) = self.data_mut(who.instance)
         {
@@ -137,7 +141,7 @@ impl World {
         }
         let Some(container) = self.container(who).filter(|container| container.guard_order == order) else { return };
         if container.leads.is_some() && container.server.state != Pg::Down {
-            self.trace.note(self.now, || format!("{} guard kills PostgreSQL", self.instances[who.instance].name));
+            self.note(|world| format!("{} guard kills PostgreSQL", world.instances[who.instance].name));
             self.order(who);
             self.kill(who);
         }

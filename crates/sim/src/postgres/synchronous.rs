@@ -124,6 +124,7 @@ impl World {
         if held {
             container.server.in_force = true;
             let voters = container.server.rule.clone();
+            self.note(|world| format!("{}: its voters are in force", world.instances[who.instance].name));
             self.happen(who, Event::VotersInForce { voters });
         }
     }
