@@ -23,19 +23,10 @@ pub struct Rules {
     pub settings: Settings,
     /// How many ticks it goes; none: as many as there are states.
     pub horizon: Option<u8>,
-    /// When PostgreSQL does what it may do at any time.
-    pub database: Database,
     /// Which faults there are.
     pub faults: Faults,
-}
-
-/// When streaming happens and voters come into force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Database {
-    /// At every moment, or later, or never.
-    Free,
-    /// As soon as they can: for runs in which nobody commits.
-    Eager,
+    /// Nothing is explored beyond this term.
+    pub terms: u64,
 }
 
 /// Which faults a run has.
@@ -206,9 +197,17 @@ pub fn arrive(world: &mut World, packet: Packet, rules: &Rules) -> Result<(), Vi
             Ok(())
         }
         Body::Write { life, request, write } => {
-            let outcome = commit(world, write, rules);
-            world.send(API, from, Body::Written { life, request, outcome });
+            answer(world, from, life, request, write, rules);
             Ok(())
+        }
+        Body::Written { life, .. } if life != world.nodes[to].lives && rules.planted(Plant::OksOfEarlierLives) => {
+            let pending = world.nodes[to].calls.iter().find(|call| call.write.is_some()).map(|call| call.request);
+            match (pending, packet.body) {
+                (Some(request), Body::Written { outcome, .. }) if end_call(world, to, request) => {
+                    happen(world, to, Event::Written { request, outcome }, rules)
+                }
+                _ => Ok(()),
+            }
         }
         Body::Sight { life, .. } | Body::Written { life, .. } if life != world.nodes[to].lives => Ok(()),
         Body::Sight { request, view, .. } => {
@@ -249,6 +248,17 @@ fn end_call(world: &mut World, at: usize, request: RequestId) -> bool {
     node.calls.len() < before
 }
 
+/// The API answers a write. Its writer hears of it before any watcher does: so it leads while others still believe in the old.
+pub fn answer(world: &mut World, to: usize, life: u8, request: RequestId, write: LeaseWrite, rules: &Rules) {
+    let before = world.net.queue.len();
+    let outcome = commit(world, write, rules);
+    world.send(API, to, Body::Written { life, request, outcome });
+    let queue = &mut Arc::make_mut(&mut world.net).queue;
+    if let Some(answer) = queue.pop_back() {
+        queue.insert(before, answer);
+    }
+}
+
 /// The API commits a write, or refuses it: compare-and-swap on uid and version (E1).
 fn commit(world: &mut World, write: LeaseWrite, rules: &Rules) -> Outcome {
     let Some(lease) = &world.shared.lease else { return Outcome::Conflict };
@@ -276,16 +286,11 @@ pub fn wake(world: &mut World, at: usize, rules: &Rules) -> Result<(), Violation
         let request = call.request;
         let event = match call.write {
             None => Event::Lease { read: Some(request), sight: Fact::Unknown },
-            Some(write) => Event::Written { request, outcome: timed_out(world, write, rules) },
+            Some(_) => Event::Written { request, outcome: Outcome::Ambiguous },
         };
         happen(world, at, event, rules)?;
     }
     happen(world, at, Event::Tick, rules)
-}
-
-/// No answer came. A client that retried would ask again, and take the second answer for the first one's.
-fn timed_out(world: &mut World, write: LeaseWrite, rules: &Rules) -> Outcome {
-    if rules.planted(Plant::WritesRetried) { commit(world, write, rules) } else { Outcome::Ambiguous }
 }
 
 /// An agent starts.
@@ -297,11 +302,12 @@ pub fn start(world: &mut World, at: usize, rules: &Rules) -> Result<(), Violatio
     happen(world, at, Event::Tick, rules)
 }
 
-/// PostgreSQL does everything that it can do: for runs in which nobody commits.
+/// Once a tick PostgreSQL does what it can do: standbys receive, and voters come into force. How far a commit got before, the commit
+/// chooses; what keeps it from getting further is a fault.
 pub fn replicate(world: &mut World, rules: &Rules) -> Result<(), Violation> {
     for node in 0..NODES {
         for other in 0..NODES {
-            if streams(world, node, other, rules) {
+            if world.nodes[other].log != world.nodes[node].log && connected(world, node, other, rules) {
                 stream(world, node, other);
             }
         }
@@ -312,13 +318,12 @@ pub fn replicate(world: &mut World, rules: &Rules) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Whether a standby has something to receive, and can.
-pub fn streams(world: &World, from: usize, to: usize, rules: &Rules) -> bool {
+/// Whether a standby receives from this primary.
+pub fn connected(world: &World, from: usize, to: usize, rules: &Rules) -> bool {
     let (primary, standby) = (&world.nodes[from], &world.nodes[to]);
     primary.writable(rules.guarded())
         && standby.receiver == Some(primary.id)
         && standby.awake()
-        && standby.log != primary.log
         && world.open(from, to)
         && world.open(to, from)
 }

@@ -9,12 +9,9 @@ use std::sync::Arc;
 
 use bellwether_core::election::{Event, LeaseContent, MemberId, Plant, Sync};
 
-use crate::act::{
-    Database, Rules, Violation, acknowledge, arrive, happen, in_force, replicate, start, stream, streams,
-    voters_in_force,
-};
+use crate::act::{Rules, Violation, acknowledge, arrive, connected, happen, in_force, start, stream, voters_in_force};
 use crate::passing::{Pace, tick, to_instance};
-use crate::world::{API, Body, NOBODY, NODES, NOW, Node, World, channel};
+use crate::world::{API, Body, NOBODY, NODES, NOW, Node, Packet, World, channel};
 
 /// One thing that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,16 +26,12 @@ pub enum Move {
     Restart(usize),
     /// A frozen instance goes on.
     Thaw(usize),
-    /// What one fault cut is whole again.
-    Heal(usize),
+    /// Of what one fault cut, these ways are open again.
+    Heal(usize, u16),
     /// The operator makes the Lease again.
     Recreate,
-    /// A client commits.
-    Commit(usize),
-    /// A standby receives everything its primary has.
-    Stream(usize, usize),
-    /// The voters are in force.
-    Voters(usize),
+    /// A client commits, and these standbys receive it at once.
+    Commit(usize, u8),
     /// A switchover is asked for.
     Switchover(usize),
     /// One of the faults.
@@ -77,6 +70,9 @@ pub fn moves(world: &World, rules: &Rules) -> Vec<Move> {
     let mut all = Vec::with_capacity(48);
     let head = world.net.queue.front();
     let over = rules.horizon.is_some_and(|horizon| world.env.time >= horizon);
+    if world.shared.reigned >= rules.terms {
+        return all;
+    }
     if head.is_some() {
         all.push(Move::Deliver);
     }
@@ -109,28 +105,26 @@ fn between_ticks(world: &World, over: bool, rules: &Rules, all: &mut Vec<Move>) 
         if world.env.switchovers > 0 && it.awake() && it.primary.is_some() {
             all.push(Move::Switchover(node));
         }
-        if rules.database == Database::Free {
-            database(world, node, rules, all);
+        if world.env.commits > 0 && it.writable(rules.guarded()) {
+            commits(world, node, rules, all);
         }
     }
-    for which in 0..world.env.cuts.len() {
-        if world.env.cuts[which] != 0 {
-            all.push(Move::Heal(which));
-        }
+    // All at once, or first what joins instances and then the way to the API, or the other way round.
+    for (which, cut) in world.env.cuts.into_iter().enumerate() {
+        let parts = [cut, cut & TO_API, cut & !TO_API];
+        let some = if parts[1] == 0 || parts[2] == 0 { 1 } else { 3 };
+        all.extend(parts.iter().take(some).filter(|part| **part != 0).map(|part| Move::Heal(which, *part)));
     }
     if world.shared.lease.is_none() {
         all.push(Move::Recreate);
     }
 }
 
-fn database(world: &World, node: usize, rules: &Rules, all: &mut Vec<Move>) {
-    if world.env.commits > 0 && world.nodes[node].writable(rules.guarded()) {
-        all.push(Move::Commit(node));
-    }
-    all.extend((0..NODES).filter(|to| streams(world, node, *to, rules)).map(|to| Move::Stream(node, to)));
-    if in_force(world, node, rules) {
-        all.push(Move::Voters(node));
-    }
+/// A commit may have reached any of those that stream.
+fn commits(world: &World, node: usize, rules: &Rules, all: &mut Vec<Move>) {
+    let streaming = (0..NODES).filter(|to| connected(world, node, *to, rules)).fold(0, |set, to| set | 1 << to);
+    let subsets = (0..1_u8 << NODES).filter(|set| set & !streaming == 0);
+    all.extend(subsets.map(|set| Move::Commit(node, set)));
 }
 
 fn faults(world: &World, rules: &Rules, all: &mut Vec<Move>) {
@@ -164,6 +158,12 @@ fn faults(world: &World, rules: &Rules, all: &mut Vec<Move>) {
         add(Fault::DeleteLease);
         (0..world.shared.history.len()).for_each(|which| add(Fault::RestoreLease(which)));
     }
+    if rules.faults.cuts && world.env.cuts.contains(&0) {
+        let here: Vec<usize> = (0..NODES).filter(|node| world.nodes[*node].lives > 0).collect();
+        let way = head.map_or(u16::MAX, |head| channel(usize::from(head.from), usize::from(head.to)));
+        // Right before something would pass there: from then on nothing does.
+        cut_sets(&here).into_iter().filter(|cut| cut & way != 0).for_each(|cut| add(Fault::Cut(cut)));
+    }
     if head.is_none() {
         slow_faults(world, rules, &mut add);
     }
@@ -181,13 +181,21 @@ fn slow_faults(world: &World, rules: &Rules, add: &mut impl FnMut(Fault)) {
             add(Fault::Replace(node));
         }
     }
-    if rules.faults.cuts && world.env.cuts.contains(&0) {
-        let here: Vec<usize> = (0..NODES).filter(|node| world.nodes[*node].lives > 0).collect();
-        cut_sets(&here).into_iter().for_each(|cut| add(Fault::Cut(cut)));
-    }
 }
 
-/// Partitions: one way between two, an instance from its peers, from the API, from both; everybody from the API.
+/// Every way to and from the API.
+const TO_API: u16 = {
+    let mut all = 0;
+    let mut node = 0;
+    while node < NODES {
+        all |= 1 << (node * (NODES + 1) + API) | 1 << (API * (NODES + 1) + node);
+        node += 1;
+    }
+    all
+};
+
+/// Partitions: every way to divide instances and API in two; besides, one way between two alone, and an instance from its peers or
+/// from the API alone.
 fn cut_sets(here: &[usize]) -> Vec<u16> {
     let both = |one: usize, other: usize| channel(one, other) | channel(other, one);
     let mut all = vec![];
@@ -197,7 +205,18 @@ fn cut_sets(here: &[usize]) -> Vec<u16> {
         let peers = others.fold(0, |cut, other| cut | both(node, other));
         all.extend([peers, both(node, API), peers | both(node, API)]);
     }
-    all.push(here.iter().fold(0, |cut, node| cut | both(*node, API)));
+    // Those on the API's side, and those on the other.
+    for side in 0..1_u16 << here.len() {
+        let apart = |node: usize| side & (1 << node) != 0;
+        let mut cut = 0;
+        for (one, &node) in here.iter().enumerate().filter(|(one, _)| apart(*one)) {
+            debug_assert_eq!(one, node);
+            cut |= both(node, API);
+            cut |= here.iter().filter(|other| !apart(**other)).fold(0, |cut, other| cut | both(node, *other));
+        }
+        all.push(cut);
+    }
+    all.retain(|cut| *cut != 0);
     all.sort_unstable();
     all.dedup();
     all
@@ -229,8 +248,10 @@ fn alone(world: &World) -> bool {
 
 fn checked(world: &mut World, which: Move, rules: &Rules) -> Result<(), Violation> {
     perform(world, which, rules)?;
-    if world.quiet() && rules.database == Database::Eager {
-        replicate(world, rules)?;
+    if world.quiet() && rules.planted(Plant::FlushNotAwaited) {
+        for node in (0..NODES).filter(|node| in_force(world, *node, rules)).collect::<Vec<_>>() {
+            voters_in_force(world, node, rules)?;
+        }
     }
     crate::invariants::check(world, rules)
 }
@@ -253,12 +274,13 @@ fn perform(world: &mut World, which: Move, rules: &Rules) -> Result<(), Violatio
             thaw(world, node, rules);
             Ok(())
         }
-        Move::Heal(which) => {
-            let healed = world.env.cuts[which];
-            world.env.cuts[which] = 0;
+        Move::Heal(which, healed) => {
+            world.env.cuts[which] &= !healed;
             world.env.cuts.sort_unstable();
             // A watch that was interrupted begins again with what is there.
-            (0..NODES).filter(|to| healed & channel(API, *to) != 0).for_each(|to| world.notify(to));
+            let back = |to: &usize| healed & channel(API, *to) != 0 && world.open(API, *to);
+            let back: Vec<usize> = (0..NODES).filter(back).collect();
+            back.into_iter().for_each(|to| world.notify(to));
             Ok(())
         }
         Move::Recreate => {
@@ -268,20 +290,16 @@ fn perform(world: &mut World, which: Move, rules: &Rules) -> Result<(), Violatio
             world.set_lease(Some(content));
             Ok(())
         }
-        Move::Commit(node) => {
+        Move::Commit(node, reached) => {
             world.env.commits -= 1;
             let it = Arc::make_mut(&mut world.nodes[node]);
             if let Some(term) = it.log.last().copied() {
                 it.log.push(term);
             }
             acknowledge(world, node);
+            (0..NODES).filter(|to| reached & (1 << to) != 0).for_each(|to| stream(world, node, to));
             Ok(())
         }
-        Move::Stream(from, to) => {
-            stream(world, from, to);
-            Ok(())
-        }
-        Move::Voters(node) => voters_in_force(world, node, rules),
         Move::Switchover(node) => {
             world.env.switchovers -= 1;
             happen(world, node, Event::Switchover { target: None }, rules)
@@ -306,13 +324,16 @@ fn thaw(world: &mut World, node: usize, rules: &Rules) {
 
 fn fail(world: &mut World, fault: Fault, rules: &Rules) -> Result<(), Violation> {
     match fault {
-        Fault::Crash(node) => crash(world, node),
+        Fault::Crash(node) => crash(world, node, rules),
         Fault::PostgresCrash(node) => {
             Arc::make_mut(&mut world.nodes[node]).primary = None;
             return happen(world, node, Event::PostgresCrashed, rules);
         }
         Fault::Lose => {
-            Arc::make_mut(&mut world.net).queue.pop_front();
+            let lost = Arc::make_mut(&mut world.net).queue.pop_front();
+            if rules.planted(Plant::WritesRetried) {
+                retry(world, lost, rules);
+            }
         }
         Fault::Delay => {
             let net = Arc::make_mut(&mut world.net);
@@ -344,7 +365,7 @@ fn fail(world: &mut World, fault: Fault, rules: &Rules) -> Result<(), Violation>
             world.set_lease(Some(content));
         }
         Fault::Replace(node) => {
-            crash(world, node);
+            crash(world, node, rules);
             let id = world.nodes[node].id;
             let id = if rules.planted(Plant::IdentityByName) { id } else { MemberId(id.0 + 0x10) };
             let lives = world.nodes[node].lives;
@@ -354,8 +375,21 @@ fn fail(world: &mut World, fault: Fault, rules: &Rules) -> Result<(), Violation>
     Ok(())
 }
 
+/// A client that retries sends again what had no answer, and takes the second answer for the first one's.
+fn retry(world: &mut World, lost: Option<Packet>, rules: &Rules) {
+    let Some(Packet { to, body: Body::Written { life, request, .. }, .. }) = lost else { return };
+    let at = usize::from(to);
+    let call = world.nodes[at].calls.iter().find(|call| call.request == request);
+    if let Some(write) = call.and_then(|call| call.write.clone()) {
+        crate::act::answer(world, at, life, request, write, rules);
+        if let Some(answer) = Arc::make_mut(&mut world.net).queue.pop_back() {
+            Arc::make_mut(&mut world.net).queue.push_front(answer);
+        }
+    }
+}
+
 /// What it had sent may still arrive, at any time. Its connections are gone, so what was sent to it is lost.
-fn crash(world: &mut World, node: usize) {
+fn crash(world: &mut World, node: usize, rules: &Rules) {
     let it = Arc::make_mut(&mut world.nodes[node]);
     it.agent = None;
     it.frozen = false;
@@ -367,6 +401,8 @@ fn crash(world: &mut World, node: usize) {
     let (sent, rest) = net.queue.drain(..).partition::<Vec<_>, _>(|packet| usize::from(packet.from) == node);
     net.queue = rest.into_iter().filter(|packet| usize::from(packet.to) != node).collect();
     net.late.extend(sent.into_iter().filter(|packet| !matches!(packet.body, Body::Read { .. })));
-    net.late.retain(|packet| !(usize::from(packet.to) == node && usize::from(packet.from) == API));
+    if !rules.planted(Plant::OksOfEarlierLives) {
+        net.late.retain(|packet| !(usize::from(packet.to) == node && usize::from(packet.from) == API));
+    }
     net.late.sort_unstable();
 }

@@ -39,10 +39,7 @@ pub fn tick(world: &mut World, pace: Pace, rules: &Rules) -> Result<(), Violatio
     for at in 0..NODES {
         wake(world, at, rules)?;
     }
-    if rules.database == crate::act::Database::Eager {
-        replicate(world, rules)?;
-    }
-    Ok(())
+    replicate(world, rules)
 }
 
 fn age(node: &mut Node, by: Span) {
@@ -68,9 +65,6 @@ pub fn rename(world: &mut World, rules: &Rules) {
         Err(_) => RequestId(0),
     };
     let lives: [u64; NODES] = std::array::from_fn(|at| u64::from(world.nodes[at].lives));
-    let place = |id| world.nodes.iter().position(|node| node.id == id);
-    let places: Vec<_> = world.nodes.iter().map(|node| node.id).collect();
-    debug_assert!(places.iter().all(|id| place(*id).is_some()));
     let rename_packet = |packet: &mut Packet| {
         let owner = |body: &Body| match body {
             Body::Peer { message: Message::Grant(grant), .. } => (usize::from(packet.to), grant.incarnation.0),
@@ -149,7 +143,9 @@ fn forget(world: &mut World, rules: &Rules) {
         Body::Write { life, request, write } => {
             fits(write) || awaited(packet.from, *life, *request) || rules.planted(Plant::WritesWithoutVersion)
         }
-        Body::Written { life, request, .. } => awaited(packet.to, *life, *request),
+        Body::Written { life, request, .. } => {
+            awaited(packet.to, *life, *request) || rules.planted(Plant::OksOfEarlierLives)
+        }
         Body::Read { life, request } => awaited(packet.from, *life, *request),
         Body::Sight { life, request, .. } => match request {
             Some(request) => awaited(packet.to, *life, *request),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bellwether_core::election::{Durability, LeaseContent, MemberId, Members, Plant, Settings, Span, Sync, Voters};
 use bellwether_core::wal::Term;
 
-use crate::act::{Database, Faults, Rules, Violation, start};
+use crate::act::{Faults, Rules, Violation, start};
 use crate::moves::{Move, apply, moves};
 use crate::world::{Env, NOBODY, NODES, Net, Node, Shared, World};
 
@@ -29,6 +29,9 @@ pub struct Scenario {
     pub switchovers: u8,
     /// How commits are acknowledged.
     pub durability: Durability,
+    /// Ticks for which a candidate waits for answers. Without voters to hear, one that does not wait at all is faster than any real
+    /// one: then nothing is safe only because a poll takes its time.
+    pub poll: u64,
     /// Ticks; none: until there are no more states.
     pub horizon: Option<u8>,
 }
@@ -58,6 +61,7 @@ pub const SCENARIOS: &[Scenario] = &[
         commits: 0,
         switchovers: 0,
         durability: Durability::Async,
+        poll: 0,
         horizon: None,
     },
     Scenario {
@@ -69,6 +73,7 @@ pub const SCENARIOS: &[Scenario] = &[
         commits: 0,
         switchovers: 0,
         durability: Durability::Async,
+        poll: 0,
         horizon: None,
     },
     Scenario {
@@ -80,6 +85,7 @@ pub const SCENARIOS: &[Scenario] = &[
         commits: 0,
         switchovers: 0,
         durability: Durability::Async,
+        poll: 0,
         horizon: None,
     },
     Scenario {
@@ -91,6 +97,7 @@ pub const SCENARIOS: &[Scenario] = &[
         commits: 0,
         switchovers: 1,
         durability: Durability::Async,
+        poll: 1,
         horizon: None,
     },
     Scenario {
@@ -102,7 +109,8 @@ pub const SCENARIOS: &[Scenario] = &[
         commits: 1,
         switchovers: 0,
         durability: Durability::Quorum,
-        horizon: Some(12),
+        poll: 1,
+        horizon: None,
     },
     Scenario {
         name: "handover",
@@ -113,7 +121,8 @@ pub const SCENARIOS: &[Scenario] = &[
         commits: 1,
         switchovers: 1,
         durability: Durability::Quorum,
-        horizon: Some(12),
+        poll: 1,
+        horizon: None,
     },
 ];
 
@@ -125,17 +134,19 @@ impl Scenario {
     /// What the exploration is given.
     pub fn rules(&self, planted: Option<Plant>) -> Rules {
         Rules {
-            settings: settings(self.durability, planted),
+            settings: settings(self.durability, self.poll, planted),
             horizon: self.horizon,
-            database: if self.commits == 0 { Database::Eager } else { Database::Free },
             faults: self.kinds,
+            terms: TERMS,
         }
     }
 }
 
-/// The timings in ticks: as few as keep every order between them that the real ones have. A candidate without voters to hear does
-/// not wait for answers at all: it is faster than any real one, and nothing is safe only because a poll takes its time.
-pub fn settings(durability: Durability, planted: Option<Plant>) -> Settings {
+/// More terms than a sound protocol reaches with two faults: a planted bug may elect without end.
+pub const TERMS: u64 = 8;
+
+/// The timings in ticks: as few as keep every order between them that the real ones have.
+pub fn settings(durability: Durability, poll: u64, planted: Option<Plant>) -> Settings {
     Settings {
         ask_every: Span(1),
         promise: Span(4),
@@ -144,7 +155,7 @@ pub fn settings(durability: Durability, planted: Option<Plant>) -> Settings {
         drift: Span(1),
         stop_budget: Span(0),
         renew_after: Span(2),
-        poll: Span(if durability == Durability::Async { 0 } else { 1 }),
+        poll: Span(poll),
         defer: Span(1),
         drop_voter_after: Span(2),
         remove_after: Span(3),
@@ -187,7 +198,7 @@ pub fn begin(scenario: &Scenario, rules: &Rules) -> Result<World, Violation> {
     for node in 0..members {
         start(&mut world, node, rules)?;
     }
-    let settling = Rules { horizon: None, database: Database::Eager, ..*rules };
+    let settling = Rules { horizon: None, ..*rules };
     for _ in 0..STEADY {
         while let Some(next) = without_fault(&world, &settling) {
             world = apply(&world, next, &settling).map_err(|(_, violation)| violation)?;

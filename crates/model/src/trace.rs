@@ -95,11 +95,12 @@ impl fmt::Display for Move {
             Self::Late(_) => write!(f, "arrives late"),
             Self::Restart(node) => write!(f, "{} restarts", name(*node)),
             Self::Thaw(node) => write!(f, "{} thaws", name(*node)),
-            Self::Heal(_) => write!(f, "the network heals"),
+            Self::Heal(_, ways) => write!(f, "open again: {}", channels(*ways)),
             Self::Recreate => write!(f, "the operator makes the Lease again"),
-            Self::Commit(node) => write!(f, "a client commits on {}", name(*node)),
-            Self::Stream(from, to) => write!(f, "{} streams from {}", name(*to), name(*from)),
-            Self::Voters(node) => write!(f, "the voters are in force on {}", name(*node)),
+            Self::Commit(node, reached) => {
+                let standbys: Vec<_> = (0..NODES).filter(|to| reached & (1 << to) != 0).map(name).collect();
+                write!(f, "a client commits on {}; at once it is on [{}]", name(*node), standbys.join(", "))
+            }
             Self::Switchover(node) => write!(f, "a switchover from {} is asked for", name(*node)),
             Self::Fault(fault) => write!(f, "FAULT: {fault}"),
         }

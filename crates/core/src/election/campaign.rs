@@ -55,7 +55,7 @@ fn claim(state: &State, now: Moment) -> Option<Claim> {
         // Nothing was seen since the start: look.
         return Some(Claim::OwnName);
     };
-    let current = view.content.term == state.memory.term;
+    let current = view.content.term == state.memory.term || planted!(state.settings, DamageIgnored);
     match view.content.holder {
         None if view.content.term.is_none() => state.initialised.then_some(Claim::First),
         None => None,
@@ -75,7 +75,8 @@ fn vacant(state: &State, now: Moment) -> bool {
     let member = view.content.members.contains(state.me) || planted!(state.settings, CampaignWhileNoMember);
     let lapsed = !state.promised_at(now) || planted!(state.settings, CampaignDespitePromise);
     let unchanged = now.since(seen) >= lease || planted!(state.settings, CampaignWithoutWait);
-    member && lapsed && unchanged && view.content.term == state.memory.term
+    let current = view.content.term == state.memory.term || planted!(state.settings, DamageIgnored);
+    member && lapsed && unchanged && current
 }
 
 /// The fresh read came back. It may have changed everything: the claim is judged anew.

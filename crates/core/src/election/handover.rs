@@ -11,28 +11,29 @@ use super::types::{MemberId, Moment, Position};
 use crate::wal::Term;
 
 /// PostgreSQL died by itself. Its backends may live on: everything is stopped before anything else is decided.
-pub(super) fn crashed(state: &mut State, out: &mut Out) {
-    begin(state, Why::Crash, "PostgreSQL crashed: it is reaped, and a standby with everything takes over", out);
+pub(super) fn crashed(state: &mut State, now: Moment, out: &mut Out) {
+    begin(state, Why::Crash, "PostgreSQL crashed: it is reaped, and a standby with everything takes over", now, out);
 }
 
 /// A person or the operator wants another primary.
-pub(super) fn switchover(state: &mut State, target: Option<MemberId>, out: &mut Out) {
+pub(super) fn switchover(state: &mut State, target: Option<MemberId>, now: Moment, out: &mut Out) {
     let eligible = |id| state.required().contains(id);
     if target.is_none_or(eligible) && !state.required().is_empty() {
-        begin(state, Why::Switchover(target), "a switchover was asked for: stop first, then choose", out);
+        begin(state, Why::Switchover(target), "a switchover was asked for: stop first, then choose", now, out);
     }
 }
 
-fn begin(state: &mut State, why: Why, because: &'static str, out: &mut Out) {
+fn begin(state: &mut State, why: Why, because: &'static str, now: Moment, out: &mut Out) {
     let Role::Leader(leader) = &mut state.role else { return };
     if leader.handover.is_some() {
         return;
     }
     leader.handover = Some(Handover { why, step: HandoverStep::Stopping });
     out.push(Effect::Became { phase: Phase::HandingOver, because });
-    if !planted!(state.settings, HandoverBeforeStop) {
-        out.push(Effect::StopPostgres);
+    if planted!(state.settings, HandoverBeforeStop) {
+        return stopped(state, None, now, out);
     }
+    out.push(Effect::StopPostgres);
 }
 
 /// Every process of PostgreSQL is gone.
@@ -86,6 +87,7 @@ pub(super) fn tick(state: &mut State, now: Moment, out: &mut Out) {
                 state,
                 Why::CutOff,
                 "no voter was heard for long: under quorum nothing can be acknowledged here",
+                now,
                 out,
             );
         }
@@ -139,6 +141,7 @@ fn choose(state: &State, why: Why, ballot: &Ballot, end: Option<Position>) -> Op
         end.is_some_and(|end| *position >= end)
             || certain && *position == best.0
             || planted!(state.settings, HandoverToAnybody)
+            || planted!(state.settings, HandoverBeforeStop)
     };
     let wanted = match why {
         Why::Switchover(Some(target)) => {

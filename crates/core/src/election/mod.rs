@@ -71,10 +71,10 @@ pub fn step(state: &mut State, event: Event, now: Moment) -> Vec<Effect> {
         Event::Received { from, message } => received(state, from, message, now, &mut out),
         Event::ReceiverCut { position } => campaign::receiver_cut(state, position),
         Event::Streaming { from } => state.streaming = from,
-        Event::PostgresCrashed => handover::crashed(state, &mut out),
+        Event::PostgresCrashed => handover::crashed(state, now, &mut out),
         Event::PostgresStopped { position } => handover::stopped(state, position, now, &mut out),
         Event::VotersInForce { voters } => voters::in_force(state, voters.as_ref()),
-        Event::Switchover { target } => handover::switchover(state, target, &mut out),
+        Event::Switchover { target } => handover::switchover(state, target, now, &mut out),
         Event::Initialised => state.initialised = true,
     }
     match state.role {
@@ -127,7 +127,7 @@ fn written(state: &mut State, request: RequestId, outcome: Outcome, now: Moment,
             let term = view.content.term;
             state.see(crate::fact::Fact::Known(view), now, out);
             // E7: an OK for a term that is over, or from before this instance stepped down, gives nothing.
-            if counts && term >= state.memory.term {
+            if counts && (term >= state.memory.term || planted!(state.settings, OksAfterSteppingDown)) {
                 match state.role {
                     Role::Leader(_) => leader::renewed(state, &sent, now, out),
                     Role::Member(_) => campaign::won(state, &sent, now, out),

@@ -21,8 +21,10 @@ pub enum Plant {
     RemovalCountedEarly,
     /// E6: whatever version arrives last is taken for the newest.
     MembersOutOfOrder,
-    /// E7: an OK counts after stepping down.
+    /// E7: an OK counts after stepping down, and for a lower term.
     OksAfterSteppingDown,
+    /// E7: an OK to an earlier life is taken for one to this one's write.
+    OksOfEarlierLives,
     /// E8: the leader counts a promise from the receipt of the grant.
     PromiseFromReceipt,
     /// E8: a grant counts for the newest round, whichever it answers.
@@ -98,7 +100,8 @@ impl Plant {
         (Self::AdditionCountedLate, "E5: an addition counts from its commit."),
         (Self::RemovalCountedEarly, "E5: a removal counts from its sending."),
         (Self::MembersOutOfOrder, "E6: whatever version arrives last is taken for the newest."),
-        (Self::OksAfterSteppingDown, "E7: an OK counts after stepping down."),
+        (Self::OksAfterSteppingDown, "E7: an OK counts after stepping down, and for a lower term."),
+        (Self::OksOfEarlierLives, "E7: an OK to an earlier life is taken for one to this one's write."),
         (Self::PromiseFromReceipt, "E8: the leader counts a promise from the receipt of the grant."),
         (Self::GrantWithoutRequest, "E8: a grant counts for the newest round, whichever it answers."),
         (Self::CampaignWithoutWait, "E9: a campaign does not wait for the Lease to be unchanged for L."),
