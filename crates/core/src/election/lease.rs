@@ -184,11 +184,15 @@ impl Known {
 }
 
 /// Whether this can be the Lease that we knew, some writes later. One made again counts only once somebody leads by it in a term
-/// above all that we have seen: that is how a cluster comes back (E14).
+/// above all that we have seen in the one before: that is how a cluster comes back (E14). The new leader's own messages may have
+/// told of that term already.
 fn sound(view: &LeaseView, memory: &Memory) -> bool {
     match memory.uid {
         None => true,
         Some(uid) if uid == view.uid => view.content.term >= memory.term,
-        Some(_) => view.content.holder.is_some() && view.content.term > memory.term,
+        Some(_) => {
+            let term = view.content.term;
+            view.content.holder.is_some() && term >= memory.term && term > memory.lease_term
+        }
     }
 }

@@ -285,8 +285,10 @@ pub enum Effect {
 pub struct Memory {
     /// The highest term seen.
     pub term: Option<Term>,
-    /// The Lease it was seen in.
+    /// The Lease last seen.
     pub uid: Option<LeaseUid>,
+    /// The highest term seen in that Lease itself. Messages may have told of a higher one before it could be seen.
+    pub lease_term: Option<Term>,
     /// The members last known.
     pub members: Members,
 }

@@ -261,6 +261,7 @@ impl State {
             let memory = Memory {
                 term: view.content.term.max(self.memory.term),
                 uid: Some(view.uid),
+                lease_term: view.content.term,
                 members: view.content.members.clone(),
             };
             if memory != self.memory {

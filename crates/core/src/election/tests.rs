@@ -186,3 +186,13 @@ fn a_joint_step_towards_a_voter_that_died_is_left_by_another_which_forgets_nothi
     let rules: Vec<_> = view.content.sync.rules().map(|rule| rule.cloned()).collect();
     assert_eq!(rules, [Voters::new(1, both.clone()), Voters::new(2, both), Voters::new(1, other)]);
 }
+
+#[test]
+fn e14_a_lease_made_anew_counts_though_its_leader_was_heard_before_it_was_seen() {
+    let mut state = started();
+    step(&mut state, seen(5, OTHER, 3), Moment(100));
+    step(&mut state, ask(4), Moment(200));
+    let anew = LeaseView { uid: LeaseUid(8), ..lease(9, OTHER, 4) };
+    step(&mut state, Event::Lease { read: None, sight: Fact::Known(anew.clone()) }, Moment(300));
+    assert_eq!((state.phase(), state.lease()), (Phase::Member, Some(&anew)));
+}
