@@ -173,6 +173,25 @@ fn a_service_monitor_is_there_when_it_is_switched_on() {
 }
 
 #[test]
+fn a_certificate_of_ones_own_is_mounted_and_named() {
+    let Some(rendered) = template("tlsSecret: metrics-certificate") else { return };
+    let objects = rendered.expect("it renders");
+    let pod = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"];
+    let (container, volume) = (&pod["containers"][0], &pod["volumes"][0]);
+    assert_eq!(volume["secret"]["secretName"], "metrics-certificate");
+    assert_eq!(
+        (&container["volumeMounts"][0]["name"], &container["volumeMounts"][0]["readOnly"]),
+        (&volume["name"], &true.into())
+    );
+    let arguments: Vec<_> = container["args"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    let mount = container["volumeMounts"][0]["mountPath"].as_str().expect("a path");
+    for (flag, file) in [("--tls-certificate", "tls.crt"), ("--tls-key", "tls.key")] {
+        assert!(arguments.contains(&format!("{flag}={mount}/{file}").as_str()), "{arguments:?}");
+    }
+    assert_eq!(arguments[0], "operator");
+}
+
+#[test]
 fn definitions_can_be_left_to_somebody_else() {
     let Some(rendered) = template("crds: {install: false}") else { return };
     assert!(of_kind(&rendered.expect("it renders"), "CustomResourceDefinition").is_empty());

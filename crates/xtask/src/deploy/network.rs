@@ -69,7 +69,7 @@ pub fn service_monitor() -> Value {
                 "path": "/metrics",
                 "scheme": "https",
                 "interval": "30s",
-                // The operator makes its certificate at its start and keeps it in memory; there is nothing secret in metrics.
+                // Unless told otherwise, the operator makes its certificate at its start and keeps it in memory.
                 "tlsConfig": { "insecureSkipVerify": true },
             }],
             "selector": { "matchLabels": selector() },
@@ -82,6 +82,7 @@ pub fn service_monitor_slots() -> Vec<Place> {
     vec![
         slot("/metadata/namespace", Slot::Value(NAMESPACE_SLOT.to_owned())),
         slot("/metadata/labels", Slot::More(".Values.serviceMonitor.labels".to_owned())),
+        slot("/spec/endpoints/0/tlsConfig", Slot::Block(".Values.serviceMonitor.tlsConfig".to_owned())),
         slot("/spec/endpoints/0/interval", Slot::Value(".Values.serviceMonitor.interval".to_owned())),
     ]
 }

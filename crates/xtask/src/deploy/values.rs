@@ -32,6 +32,9 @@ pub struct Values {
     pub postgres_uid: i64,
     /// A filter of what is logged; empty is `info` for the operator and `warn` for libraries.
     pub log: String,
+    /// A Secret of the operator's namespace with the certificate (`tls.crt`, `tls.key`) that it shows; empty: one that it makes at its
+    /// start.
+    pub tls_secret: String,
     /// The custom resource definitions.
     pub crds: Crds,
     /// The operator's service account.
@@ -130,4 +133,6 @@ pub struct ServiceMonitor {
     pub interval: String,
     /// Labels by which a Prometheus finds it.
     pub labels: BTreeMap<String, String>,
+    /// How Prometheus checks the operator's certificate.
+    pub tls_config: BTreeMap<String, Value>,
 }

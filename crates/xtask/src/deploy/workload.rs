@@ -67,6 +67,18 @@ pub fn deployment_slots() -> Vec<Place> {
         slot("/spec/template/spec/containers/0/env/0/value", value(r#"include "bellwether.image" . | quote"#)),
         slot("/spec/template/spec/containers/0/env/1/value", value(".Values.postgresUid | int64 | quote")),
         slot(
+            "/spec/template/spec/containers/0/args",
+            Slot::More(r#"(include "bellwether.args" . | fromYamlArray)"#.to_owned()),
+        ),
+        slot(
+            "/spec/template/spec/containers/0/volumeMounts",
+            Slot::Block(r#"(include "bellwether.volumeMounts" . | fromYamlArray)"#.to_owned()),
+        ),
+        slot(
+            "/spec/template/spec/volumes",
+            Slot::Block(r#"(include "bellwether.volumes" . | fromYamlArray)"#.to_owned()),
+        ),
+        slot(
             "/spec/template/spec/containers/0/env",
             Slot::More(r#"(include "bellwether.env" . | fromYamlArray)"#.to_owned()),
         ),

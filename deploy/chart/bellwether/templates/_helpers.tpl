@@ -21,6 +21,31 @@
 {{- end }}
 {{- end -}}
 
+{{- /* A certificate of the user's own: where it is mounted, and from which Secret. */ -}}
+{{- define "bellwether.args" -}}
+{{- if .Values.tlsSecret }}
+- --tls-certificate=/etc/bellwether/tls/tls.crt
+- --tls-key=/etc/bellwether/tls/tls.key
+{{- end }}
+{{- end -}}
+
+{{- define "bellwether.volumeMounts" -}}
+{{- if .Values.tlsSecret }}
+- name: tls
+  mountPath: /etc/bellwether/tls
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "bellwether.volumes" -}}
+{{- with .Values.tlsSecret }}
+- name: tls
+  secret:
+    secretName: {{ . | quote }}
+    defaultMode: 0444
+{{- end }}
+{{- end -}}
+
 {{- /* Ports of the API server, as a network policy has them. */ -}}
 {{- define "bellwether.apiServerPorts" -}}
 {{- range .Values.networkPolicy.apiServerPorts }}
