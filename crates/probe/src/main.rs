@@ -76,9 +76,9 @@ fn tell(report: &args::Report) -> Result<ExitCode, Failure> {
 
 fn conclude(verdict: &Verdict, form: Form) -> ExitCode {
     if form.json {
-        output::json(verdict)
+        output::json(verdict);
     } else {
-        output::verdict(verdict)
+        output::verdict(verdict);
     }
     code_of(verdict.conclusion)
 }

@@ -131,8 +131,11 @@ pub(super) fn judge(seen: &Seen, findings: &mut Findings) {
     findings.lies.extend(term_went_back(seen));
 }
 
+/// A seat and when it was written.
+type Held<'a, 's> = (&'s Seat, &'s Span<'a>);
+
 /// Each pair of seats once, the one that should come first in front: the lower timeline, else the one that was written first.
-fn pairs<'a, 's>(spans: &'s BTreeMap<Seat, Span<'a>>) -> Vec<((&'s Seat, &'s Span<'a>), (&'s Seat, &'s Span<'a>))> {
+fn pairs<'a, 's>(spans: &'s BTreeMap<Seat, Span<'a>>) -> Vec<(Held<'a, 's>, Held<'a, 's>)> {
     let mut order: Vec<_> = spans.iter().collect();
     order.sort_by_key(|(seat, span)| (seat.system, seat.timeline, span.first.1.answered));
     let mut pairs = vec![];
@@ -144,7 +147,7 @@ fn pairs<'a, 's>(spans: &'s BTreeMap<Seat, Span<'a>>) -> Vec<((&'s Seat, &'s Spa
 
 /// Of two timelines of one system the lower must never follow the higher. Two postmasters on the same timeline, or of different
 /// systems, may follow each other (a restart), but must not alternate: backends of a postmaster that was killed can go on.
-fn overlap(old: (&Seat, &Span<'_>), new: (&Seat, &Span<'_>)) -> Option<Lie> {
+fn overlap(old: Held<'_, '_>, new: Held<'_, '_>) -> Option<Lie> {
     let same_system = old.0.system == new.0.system;
     let ordered = same_system && old.0.timeline != new.0.timeline;
     let (old_after, new_after) = (old.1.outlasted(new.1), new.1.outlasted(old.1));

@@ -4,6 +4,9 @@ use probe::check::{Conclusion, Doubt, Edge, Gap, Lie, Load, Rate, Rows, Takeover
 use probe::finals::Role;
 use probe::history::Kind;
 
+/// How many rows a sentence names; JSON has more.
+const SHOWN: usize = 3;
+
 /// The one word, with what it means.
 pub fn conclusion(conclusion: Conclusion) -> &'static str {
     match conclusion {
@@ -43,7 +46,7 @@ pub fn lie(lie: &Lie) -> String {
 }
 
 fn counted(rows: &Rows, what: &str) -> String {
-    let first: Vec<_> = rows.first.iter().map(witness).collect();
+    let first: Vec<_> = rows.first.iter().take(SHOWN).map(witness).collect();
     let more = if rows.count > first.len() { ", …" } else { "" };
     let noun = if rows.count == 1 { "row" } else { "rows" };
     format!("{} {what} {noun}: {}{more}", rows.count, first.join(", "))
@@ -73,7 +76,9 @@ pub fn doubt(doubt: &Doubt) -> String {
         Doubt::SeveralPrimaries { instances } => format!("several say they are primary: {}", instances.join(", ")),
         Doubt::ThinLoad { when, per_second, seconds } => {
             let when = format!("{when:?}").to_lowercase();
-            format!("the load {when} the fault was too thin to conclude anything: {per_second:.0}/s for {seconds:.1} s")
+            format!(
+                "the load {when} the fault was too thin, or too short, to conclude anything: {per_second:.0}/s for {seconds:.1} s"
+            )
         }
         Doubt::NeverAcknowledged { kind: of } => format!("no write of {} was ever acknowledged", kind(*of)),
         Doubt::NoTimeline { writes } => format!("{writes} acknowledged writes did not say their timeline"),
