@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bellwether_core::election::{
-    Deadline, Effect, Event, Incarnation, LeaseWrite, Message, Outcome, Plant, RequestId, Settings, State, step,
+    Ages, Deadline, Effect, Event, Incarnation, LeaseWrite, Message, Outcome, Plant, RequestId, Settings, State, step,
 };
 use bellwether_core::fact::Fact;
 
@@ -27,6 +27,10 @@ pub struct Rules {
     pub faults: Faults,
     /// Nothing is explored beyond this term.
     pub terms: u64,
+    /// In which order instances wake in a tick.
+    pub order: [usize; NODES],
+    /// Whether states that behave alike are merged.
+    pub ages: Ages,
 }
 
 /// Which faults a run has.
@@ -113,6 +117,7 @@ fn carry_out(world: &mut World, at: usize, effect: Effect, rules: &Rules) -> Res
         Effect::Lead { term, voters } => {
             let until = node.agent.as_ref().and_then(|agent| agent.tenure(NOW)).map_or(Deadline::At(NOW), |t| t.until);
             node.receiver = None;
+            node.lagging = false;
             node.primary = Some(Primary { voters, guard: until, awaited: true });
             let term = term.0 as u8;
             if node.log.last() != Some(&term) {
@@ -302,12 +307,12 @@ pub fn start(world: &mut World, at: usize, rules: &Rules) -> Result<(), Violatio
     happen(world, at, Event::Tick, rules)
 }
 
-/// Once a tick PostgreSQL does what it can do: standbys receive, and voters come into force. How far a commit got before, the commit
-/// chooses; what keeps it from getting further is a fault.
+/// Once a tick PostgreSQL does what it can do: standbys that don't lag receive, and voters come into force.
 pub fn replicate(world: &mut World, rules: &Rules) -> Result<(), Violation> {
     for node in 0..NODES {
         for other in 0..NODES {
-            if world.nodes[other].log != world.nodes[node].log && connected(world, node, other, rules) {
+            let behind = world.nodes[other].log != world.nodes[node].log && !world.nodes[other].lagging;
+            if behind && connected(world, node, other, rules) {
                 stream(world, node, other);
             }
         }

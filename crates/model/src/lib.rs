@@ -9,6 +9,7 @@ pub mod fingerprint;
 pub mod invariants;
 pub mod moves;
 pub mod passing;
+pub mod plants;
 pub mod scenario;
 pub mod trace;
 pub mod walk;

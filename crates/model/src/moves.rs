@@ -30,8 +30,10 @@ pub enum Move {
     Heal(usize, u16),
     /// The operator makes the Lease again.
     Recreate,
-    /// A client commits, and these standbys receive it at once.
+    /// A client commits, and these standbys receive it at once; the others lag.
     Commit(usize, u8),
+    /// A standby lags no longer.
+    CatchUp(usize),
     /// A switchover is asked for.
     Switchover(usize),
     /// One of the faults.
@@ -104,6 +106,9 @@ fn between_ticks(world: &World, over: bool, rules: &Rules, all: &mut Vec<Move>) 
         }
         if world.env.switchovers > 0 && it.awake() && it.primary.is_some() {
             all.push(Move::Switchover(node));
+        }
+        if it.lagging {
+            all.push(Move::CatchUp(node));
         }
         if world.env.commits > 0 && it.writable(rules.guarded()) {
             commits(world, node, rules, all);
@@ -297,7 +302,17 @@ fn perform(world: &mut World, which: Move, rules: &Rules) -> Result<(), Violatio
                 it.log.push(term);
             }
             acknowledge(world, node);
-            (0..NODES).filter(|to| reached & (1 << to) != 0).for_each(|to| stream(world, node, to));
+            for to in (0..NODES).filter(|to| *to != node) {
+                if reached & (1 << to) != 0 {
+                    stream(world, node, to);
+                } else {
+                    Arc::make_mut(&mut world.nodes[to]).lagging = world.nodes[to].receiver.is_some();
+                }
+            }
+            Ok(())
+        }
+        Move::CatchUp(node) => {
+            Arc::make_mut(&mut world.nodes[node]).lagging = false;
             Ok(())
         }
         Move::Switchover(node) => {
@@ -382,6 +397,7 @@ fn retry(world: &mut World, lost: Option<Packet>, rules: &Rules) {
     let call = world.nodes[at].calls.iter().find(|call| call.request == request);
     if let Some(write) = call.and_then(|call| call.write.clone()) {
         crate::act::answer(world, at, life, request, write, rules);
+        // Its version is gone, so it changed nothing, and its answer is all that is new.
         if let Some(answer) = Arc::make_mut(&mut world.net).queue.pop_back() {
             Arc::make_mut(&mut world.net).queue.push_front(answer);
         }
@@ -396,6 +412,7 @@ fn crash(world: &mut World, node: usize, rules: &Rules) {
     it.inbox.clear();
     it.primary = None;
     it.receiver = None;
+    it.lagging = false;
     it.calls.clear();
     let net = Arc::make_mut(&mut world.net);
     let (sent, rest) = net.queue.drain(..).partition::<Vec<_>, _>(|packet| usize::from(packet.from) == node);

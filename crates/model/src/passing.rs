@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use bellwether_core::election::{LeaseVersion, LeaseView, LeaseWrite, Message, Names, Outcome, Plant, RequestId, Span};
+use bellwether_core::election::{
+    Ages, LeaseVersion, LeaseView, LeaseWrite, Message, Names, Outcome, Plant, RequestId, Span,
+};
 
 use crate::act::{Rules, TIMEOUT, Violation, replicate, wake};
 use crate::world::{API, Body, NOBODY, NODES, NOW, Node, Packet, World};
@@ -29,34 +31,52 @@ pub fn tick(world: &mut World, pace: Pace, rules: &Rules) -> Result<(), Violatio
             Pace::Fast(node) if node == at => 2,
             _ => 1,
         };
-        age(Arc::make_mut(&mut world.nodes[at]), Span(by));
+        age(Arc::make_mut(&mut world.nodes[at]), Span(by), rules.ages);
     }
-    rename(world, rules);
+    forget(world, rules);
+    if rules.ages == Ages::Merged {
+        rename(world);
+    }
     world.env.last = NOBODY;
     if let Some(horizon) = rules.horizon {
         world.env.time = (world.env.time + 1).min(horizon);
     }
-    for at in 0..NODES {
+    for at in rules.order {
         wake(world, at, rules)?;
     }
     replicate(world, rules)
 }
 
-fn age(node: &mut Node, by: Span) {
+fn age(node: &mut Node, by: Span, ages: Ages) {
     if let Some(agent) = &mut node.agent {
-        agent.age(by, NOW);
+        agent.age(by, NOW, ages);
     }
     if let Some(primary) = &mut node.primary {
-        primary.guard = primary.guard.aged(by, NOW);
+        primary.guard = primary.guard.aged(by, NOW, ages);
     }
     for call in &mut node.calls {
         call.age = (call.age + 1).min(TIMEOUT);
     }
 }
 
-/// Gives requests and versions the smallest names that keep their order, and drops what can have no effect any more.
-pub fn rename(world: &mut World, rules: &Rules) {
-    forget(world, rules);
+/// The state that stands for this one and for all that behave alike.
+pub fn merged(world: &World) -> World {
+    let mut world = world.clone();
+    for node in &mut world.nodes {
+        let node = Arc::make_mut(node);
+        if let Some(agent) = &mut node.agent {
+            agent.age(Span(0), NOW, Ages::Merged);
+        }
+        if let Some(primary) = &mut node.primary {
+            primary.guard = primary.guard.aged(Span(0), NOW, Ages::Merged);
+        }
+    }
+    rename(&mut world);
+    world
+}
+
+/// Gives requests and versions the smallest names that keep their order.
+fn rename(world: &mut World) {
     let versions = versions(world);
     let version = |old: LeaseVersion| LeaseVersion(versions.partition_point(|known| *known < old) as u64 + 1);
     let numbers: [Vec<RequestId>; NODES] = std::array::from_fn(|at| requests(&world.nodes[at]));

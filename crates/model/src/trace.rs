@@ -101,6 +101,7 @@ impl fmt::Display for Move {
                 let standbys: Vec<_> = (0..NODES).filter(|to| reached & (1 << to) != 0).map(name).collect();
                 write!(f, "a client commits on {}; at once it is on [{}]", name(*node), standbys.join(", "))
             }
+            Self::CatchUp(node) => write!(f, "{} lags no longer", name(*node)),
             Self::Switchover(node) => write!(f, "a switchover from {} is asked for", name(*node)),
             Self::Fault(fault) => write!(f, "FAULT: {fault}"),
         }

@@ -39,6 +39,8 @@ pub struct Node {
     pub log: Vec<u8>,
     /// Whom its WAL receiver is connected to.
     pub receiver: Option<MemberId>,
+    /// Whether it streams, but lags: it receives nothing for now.
+    pub lagging: bool,
     /// The primary that runs here, if one does.
     pub primary: Option<Primary>,
     /// Calls to the API without an answer yet.
@@ -177,6 +179,7 @@ impl Node {
             inbox: vec![],
             log,
             receiver: None,
+            lagging: false,
             primary: None,
             calls: vec![],
         }

@@ -48,7 +48,7 @@ pub use message::{
 #[cfg(feature = "planted")]
 pub use plant::Plant;
 #[cfg(feature = "planted")]
-pub use renaming::Names;
+pub use renaming::{Ages, Names};
 pub use settings::{Durability, Settings, Unsound};
 pub use state::State;
 pub use types::{

@@ -19,10 +19,20 @@ pub struct Names<'a> {
     pub request: &'a dyn Fn(RequestId) -> RequestId,
 }
 
+/// What becomes of a moment that every rule takes for "long ago".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ages {
+    /// It is any such moment.
+    Merged,
+    /// It is what it is: to compare with.
+    Exact,
+}
+
 /// Moments are moved back by what has passed, while the clock is said to stand at `now`.
 struct Aging {
     by: Span,
     now: Moment,
+    ages: Ages,
 }
 
 impl Aging {
@@ -32,7 +42,9 @@ impl Aging {
     /// A moment of the past whose age counts up to `limit`.
     fn past(&self, moment: &mut Moment, limit: Span) {
         self.moved(moment);
-        *moment = (*moment).max(self.now.minus(limit));
+        if self.ages == Ages::Merged {
+            *moment = (*moment).max(self.now.minus(limit));
+        }
     }
     fn past_if(&self, moment: &mut Option<Moment>, limit: Span) {
         if let Some(moment) = moment {
@@ -47,8 +59,9 @@ impl Aging {
 
 impl Deadline {
     /// The same deadline for a clock that was put back by `by` to `now`.
-    pub fn aged(self, by: Span, now: Moment) -> Self {
+    pub fn aged(self, by: Span, now: Moment, ages: Ages) -> Self {
         match self {
+            Self::At(at) if ages == Ages::Exact => Self::At(at.minus(by)),
             Self::At(at) => Self::At(at.minus(by).max(now)),
             Self::Never => Self::Never,
         }
@@ -57,18 +70,18 @@ impl Deadline {
 
 impl State {
     /// `by` has passed, and the clock is put back to `now`, where it stood before.
-    pub fn age(&mut self, by: Span, now: Moment) {
-        let aging = Aging { by, now };
+    pub fn age(&mut self, by: Span, now: Moment, ages: Ages) {
+        let aging = Aging { by, now, ages };
         let settings = self.settings;
         if let Some(promise) = &mut self.promise {
             aging.moved(&mut promise.until);
         }
         // A promise that has lapsed binds nobody, and no rule asks to whom it was.
-        self.promise = self.promise.filter(|promise| promise.until > now);
+        self.promise = self.promise.filter(|promise| promise.until > now || ages == Ages::Exact);
         if let Some(until) = &mut self.stand_back_until {
             aging.moved(until);
         }
-        self.stand_back_until = self.stand_back_until.filter(|until| *until > now);
+        self.stand_back_until = self.stand_back_until.filter(|until| *until > now || ages == Ages::Exact);
         self.known.age(|moment, limit| aging.past(moment, limit), settings.lease);
         match &mut self.role {
             Role::Member(member) => age_member(member, &aging, &settings),
@@ -190,7 +203,7 @@ fn age_member(member: &mut Member, aging: &Aging, settings: &Settings) {
 
 fn age_leader(leader: &mut Leader, aging: &Aging, settings: &Settings) {
     let silence = settings.cut_off_after.max(settings.remove_after).max(settings.drop_voter_after);
-    leader.until = leader.until.aged(aging.by, aging.now);
+    leader.until = leader.until.aged(aging.by, aging.now, aging.ages);
     leader.rounds.iter_mut().for_each(|(_, sent)| aging.past(sent, settings.promise));
     aging.past(&mut leader.began, silence);
     for peer in &mut leader.peers {

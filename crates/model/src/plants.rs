@@ -1,0 +1,35 @@
+//! Which scenario finds which planted bug, or which other rules make it harmless.
+
+use bellwether_core::election::Plant;
+
+/// What is expected of a planted bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// This scenario finds it.
+    FoundIn(&'static str),
+    /// No scenario can: another rule keeps the promise. The argument is in `docs/proof/model.md`; this scenario, which reaches the
+    /// bug, closes clean with it planted.
+    Harmless(&'static str),
+}
+
+/// What is expected of this one.
+pub fn expected(plant: Plant) -> Expected {
+    use Expected::{FoundIn, Harmless};
+    use Plant::*;
+    match plant {
+        WritesWithoutVersion | RenewalFromResponse | PromisesRevive | NameIsTenure | OwnNameTrusted => FoundIn("pair"),
+        RemovalCountedEarly | PromiseFromReceipt | GrantWithoutRequest | MembersOutOfOrder => FoundIn("pair"),
+        CampaignWithoutWait | CampaignDespitePromise | CampaignWhileNoMember | WaitNotRestarted => FoundIn("pair"),
+        LeaseShorterThanPromise | DamageIgnored | RecoveryWithoutAll | NoDriftMargin | LapseIgnored => FoundIn("pair"),
+        MajorityOfPromises => FoundIn("trio"),
+        WritesRetried | AdditionCountedLate | OksOfEarlierLives => FoundIn("joining"),
+        TenureKeptAfterHandover | HandoverBeforeStop => FoundIn("switchover"),
+        IdentityByName | QuorumIgnored | ShorterLogWins | LastVoterDropped => FoundIn("quorum"),
+        JointStepIgnored | OldVotersForgotten | FlushNotAwaited => FoundIn("quorum"),
+        VotersBeforeRecord => FoundIn("voters"),
+        HandoverToAnybody => FoundIn("handover"),
+        OksAfterSteppingDown | HigherTermIgnored | LeaderGrants => Harmless("pair-late"),
+        PromiseWhileCampaigning | LowerTermPromised | AdmissionBeforePromise => Harmless("pair-late"),
+        VoterRemoved => Harmless("quorum"),
+    }
+}
