@@ -52,14 +52,20 @@ pub fn leader_rules() -> Vec<PolicyRule> {
     ]
 }
 
-/// Every child is cached (list, watch), looked at afresh where it matters (get), and applied (create, patch). Beyond that:
+/// Every child is cached (list, watch) and applied (patch, and create where there is none yet). Beyond that:
 fn operator_verbs(kind: Kind) -> &'static [&'static str] {
     match kind {
-        // Removed on scale-down or after eviction, and where the cluster says `onDelete: Delete`.
-        Kind::Pod | Kind::PersistentVolumeClaim => &["get", "list", "watch", "create", "patch", "delete"],
-        // Only created; `update` is never used, but Kubernetes lets nobody grant (to the agents) what they don't have.
+        // Looked at afresh before its volume is deleted; removed on scale-down or after eviction. `patch` is the agents', see below.
+        Kind::Pod => &["get", "list", "watch", "create", "patch", "delete"],
+        // Removed where the cluster says `onDelete: Delete`.
+        Kind::PersistentVolumeClaim => &["list", "watch", "create", "patch", "delete"],
+        // What is in one is not kept in a cache, so it is read when the next one is made from it.
+        Kind::Secret => &["get", "list", "watch", "create", "patch"],
+        // Only created. Kubernetes lets nobody grant what they don't have, and the agents get `get` and `update` from us.
         Kind::Lease => &["get", "list", "watch", "create", "update"],
-        _ => &["get", "list", "watch", "create", "patch"],
+        // `get` is the agents' too.
+        Kind::EndpointSlice => &["get", "list", "watch", "create", "patch"],
+        _ => &["list", "watch", "create", "patch"],
     }
 }
 
@@ -68,9 +74,9 @@ fn operator_verbs(kind: Kind) -> &'static [&'static str] {
 pub fn agent_rules(names: &Names, instances: &[String]) -> Vec<PolicyRule> {
     let named = |rule: PolicyRule, names: Vec<String>| PolicyRule { resource_names: Some(names), ..rule };
     vec![
-        named(rule("coordination.k8s.io", &["leases"], &["get", "list", "watch", "update"]), vec![names.lease()]),
+        named(rule("coordination.k8s.io", &["leases"], &["get", "watch", "update"]), vec![names.lease()]),
         named(rule("discovery.k8s.io", &["endpointslices"], &["get", "patch"]), vec![names.rw()]),
-        named(rule("", &["pods"], &["get", "patch"]), instances.to_vec()),
+        named(rule("", &["pods"], &["patch"]), instances.to_vec()),
     ]
 }
 
