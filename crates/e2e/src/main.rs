@@ -130,6 +130,7 @@ fn run(command: Command) -> Outcome<ExitCode> {
             let began = Instant::now();
             let world = World::new(of.target(), seed.unwrap_or_else(today))?;
             let count = runner::run(&world, scenario::ALL, &filters, &evidence);
+            world.leave()?;
             say(&format!(
                 "{} passed, {} failed, {} skipped ({:.0} s)",
                 count.passed,

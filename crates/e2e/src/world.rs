@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use serde_json::{Value, json};
 
 use crate::audit::Mark;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::install;
 use crate::namespace::{Namespace, PREFIX};
 use crate::target::{Home, Target};
@@ -50,10 +50,22 @@ impl World {
         for name in names.filter(|name| name.starts_with(PREFIX)) {
             crate::namespace::delete(&self.target, name)?;
         }
-        if install::installed(&self.target)? {
-            install::remove_helm(&self.target)?;
+        match (self.target.home, install::installed(&self.target)?) {
+            (_, false) => Ok(()),
+            (Home::Harness, true) => install::remove_helm(&self.target),
+            (Home::Foreign, true) => Err(Failure::Wrong(format!(
+                "an operator is installed in namespace {} already, and somebody may need it: uninstall it first",
+                install::NAMESPACE
+            ))),
         }
-        Ok(())
+    }
+
+    /// Another's cluster is left as it was found, the definitions and what failed apart.
+    pub fn leave(&self) -> Outcome {
+        match self.target.home {
+            Home::Harness => Ok(()),
+            Home::Foreign => install::remove_helm(&self.target),
+        }
     }
 
     /// A namespace of the scenario's own, `e2e-NAME`.

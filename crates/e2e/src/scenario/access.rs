@@ -10,11 +10,10 @@ use crate::install;
 use crate::output::say;
 use crate::world::World;
 
-/// Rights that are granted and never used, each with the reason why it is.
-const HELD_FOR_OTHERS: &[(&str, &str)] = &[
-    // Kubernetes lets nobody grant what they don't have: the agents' Role holds it, and the operator makes that Role.
-    ("leases", "update"),
-];
+/// Rights that the operator holds and never uses. Kubernetes lets nobody grant what they don't have: the agents' Role holds each of
+/// these, and the operator makes that Role.
+const HELD_FOR_AGENTS: &[(&str, &str)] =
+    &[("leases", "get"), ("leases", "update"), ("endpointslices", "get"), ("pods", "patch")];
 
 pub fn nothing_forbidden(world: &World) -> Outcome {
     let requests = requests(world)?;
@@ -48,8 +47,12 @@ pub fn every_verb_used(world: &World) -> Outcome {
     ensure(granted.len() > 20, || format!("these can't be all rights: {granted:?}"))?;
 
     let held = |right: &Right| {
-        right.account == Account::Operator && HELD_FOR_OTHERS.contains(&(right.resource.as_str(), right.verb.as_str()))
+        right.account == Account::Operator && HELD_FOR_AGENTS.contains(&(right.resource.as_str(), right.verb.as_str()))
     };
+    for (resource, verb) in HELD_FOR_AGENTS {
+        let theirs = granted.iter().any(|r| r.account == Account::Agent && r.resource == *resource && r.verb == *verb);
+        ensure(theirs, || format!("the operator holds {verb} {resource} for agents that don't have it"))?;
+    }
     let unused: Vec<String> = granted.difference(&used).filter(|right| !held(right)).map(ToString::to_string).collect();
     ensure(unused.is_empty(), || format!("granted and not used in this run: {}", unused.join("; ")))
 }
