@@ -60,6 +60,22 @@ impl Failure {
             }
         }
     }
+
+    /// One word for it: a label of metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Transient { .. } => "transient",
+            Self::Refused { .. } => "refused",
+            Self::Overtaken { .. } => "overtaken",
+            Self::Forbidden(_) => "forbidden",
+            Self::Secret { .. } => "secret",
+        }
+    }
+
+    /// Whether it is tried again after a pause that grows. What was overtaken is looked at afresh.
+    pub fn is_retried(&self) -> bool {
+        !matches!(self, Self::Overtaken { .. })
+    }
 }
 
 #[cfg(test)]

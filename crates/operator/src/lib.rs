@@ -7,6 +7,8 @@
 //! | act | `act`, [`secrets`], [`mint`] | the [`port`] |
 //! | say | `status`, `events` | the [`port`] |
 //!
+//! `vitals` judges whether all that is alive, `metrics` counts it, and [`listen`] tells both to whoever asks.
+//!
 //! [`run`] feeds keys of clusters from watches through a queue into a [`Reconciler`]. The same reconciler runs in a simulator: see
 //! [`port`].
 
@@ -14,6 +16,8 @@ mod act;
 mod caches;
 mod events;
 mod failure;
+pub mod listen;
+mod metrics;
 pub mod mint;
 mod observe;
 pub mod port;
@@ -22,6 +26,7 @@ mod run;
 pub mod secrets;
 mod settings;
 mod status;
+mod vitals;
 
 pub use caches::{Caches, priority};
 pub use events::Events;

@@ -34,8 +34,13 @@ pub struct Reconciler<P> {
 impl<P: Port> Reconciler<P> {
     /// One pass. The outcome says when to come back.
     pub async fn reconcile(&self, key: &Key) -> Outcome {
-        match self.pass(key).await {
-            Ok(again) => Outcome::Done(again),
+        self.outcome(&self.pass(key).await)
+    }
+
+    /// When to come back after a pass that ended so.
+    pub fn outcome(&self, ended: &Result<Option<Duration>, Failure>) -> Outcome {
+        match ended {
+            Ok(again) => Outcome::Done(*again),
             Err(Failure::Overtaken { doing, cause }) => {
                 tracing::debug!(doing, cause, "overtaken, looking again");
                 // The watch is about to deliver what overtook us; a moment later it is here even if that event was coalesced.
@@ -48,7 +53,8 @@ impl<P: Port> Reconciler<P> {
         }
     }
 
-    async fn pass(&self, key: &Key) -> Result<Option<Duration>, Failure> {
+    /// One pass: after how long to come back even if nothing changes, or why it did not get to its end.
+    pub async fn pass(&self, key: &Key) -> Result<Option<Duration>, Failure> {
         let now = self.port.now();
         let observed = observe(&self.port, &self.caches, key).await?;
         for unreadable in &observed.unreadable {

@@ -1,4 +1,5 @@
-//! Runs the operator: watches fill caches and a queue, workers take clusters from it while this process leads.
+//! Runs the operator: watches fill caches and a queue, workers take clusters from it while this process leads, a listener tells how
+//! it goes.
 //!
 //! Never: a reconcile before every cache has been filled once (what has not been listed would be unknown at best); one that goes
 //! on after the office is lost; one that outlives an orderly shutdown unfinished; or the office given back while anybody acts.
@@ -12,15 +13,19 @@ use bellwether_runtime::watch::Key;
 use futures::future::join_all;
 use kube::Client;
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use crate::caches::{Caches, priority};
 use crate::events::Events;
+use crate::listen::{self, ListenError, Listener, Pages};
+use crate::metrics::{Metrics, Sources};
 use crate::port::Kube;
 use crate::reconcile::Reconciler;
 use crate::settings::Settings;
+use crate::vitals::Vitals;
 
 /// Why the operator stopped although nobody asked it to.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +33,9 @@ pub enum RunError {
     /// A task ended or panicked: half an operator is worse than none, so all of it ends.
     #[error("a part of the operator ended unexpectedly: {0}")]
     Part(String),
+    /// The listener could not be had.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// Another operator leads. This one stopped at once; started again, it waits for its turn.
     #[error(transparent)]
     Lost(#[from] Lost),
@@ -35,9 +43,13 @@ pub enum RunError {
 
 /// Runs until `shutdown`. Work that was begun is finished first, then the office is given back.
 pub async fn run(client: Client, settings: Settings, shutdown: CancellationToken) -> Result<(), RunError> {
+    let listener = match &settings.listening {
+        Some(listening) => Some(listen::bind(listening).await?),
+        None => None,
+    };
     let released = CancellationToken::new();
     let (office, mut campaign) = stand(&client, &settings, &released);
-    let mut parts = start(&client, settings, &office, &shutdown);
+    let mut parts = start(&client, settings, listener, &office, &shutdown);
     let ended = tokio::select! {
         ended = parts.join_next() => ended_by_itself(ended.transpose()),
         ended = &mut campaign => lost(ended),
@@ -76,54 +88,83 @@ fn stand(client: &Client, settings: &Settings, released: &CancellationToken) -> 
     }
 }
 
-/// Watches and workers. The caches are filled before there is an office to hold: who takes over knows everything already.
-fn start(client: &Client, settings: Settings, office: &Office, shutdown: &CancellationToken) -> JoinSet<()> {
-    let caches = Caches::new(&settings.namespaces);
-    let queue: Arc<Queue<Key>> = Arc::default();
+/// Watches, workers and the listener. The caches are filled before there is an office to hold: who takes over knows everything
+/// already.
+fn start(
+    client: &Client,
+    settings: Settings,
+    listener: Option<Listener>,
+    office: &Office,
+    shutdown: &CancellationToken,
+) -> JoinSet<()> {
+    let traffic = settings.listening.as_ref().map(|listening| listening.traffic.clone()).unwrap_or_default();
+    let (caches, queue) = (Caches::new(&settings.namespaces), Arc::<Queue<Key>>::default());
+    let vitals = Arc::new(Vitals::new(&caches, &settings.namespaces, traffic.clone()));
+    let sources = Sources { queue: queue.clone(), caches: caches.clone(), traffic, office: office.clone() };
+    let metrics = Arc::new(Metrics::new(sources));
     let mut parts = JoinSet::new();
     for cache in caches.all() {
         let (cache, queue) = (cache.clone(), queue.clone());
         let (client, namespaces, shutdown) = (client.clone(), settings.namespaces.clone(), shutdown.clone());
         parts.spawn(cache.run(client, namespaces, move |cache, key| queue.add(key, priority(cache)), shutdown));
     }
+    if let Some(listener) = listener {
+        let pages = Arc::new(Pages { vitals: vitals.clone(), metrics: metrics.clone() });
+        parts.spawn(listen::serve(listener, pages, shutdown.clone()));
+    }
     let workers = settings.workers;
     let port = Kube::new(client.clone(), office.clone());
-    let reconciler = Arc::new(Reconciler { port, caches, settings, events: Events::default() });
+    let reconciler = Reconciler { port, caches, settings, events: Events::default() };
+    let shop = Arc::new(Shop { reconciler, queue, vitals, metrics });
     for _ in 0..workers {
-        parts.spawn(work(reconciler.clone(), queue.clone(), office.clone(), shutdown.clone()));
+        parts.spawn(shop.clone().work(office.clone(), shutdown.clone()));
     }
     parts
 }
 
-async fn work(
-    reconciler: Arc<Reconciler<Kube>>,
+/// What workers share.
+struct Shop {
+    reconciler: Reconciler<Kube>,
     queue: Arc<Queue<Key>>,
-    mut office: Office,
-    shutdown: CancellationToken,
-) {
-    let filled = join_all(reconciler.caches.all().map(|cache| cache.completed()));
-    tokio::select! {
-        _ = filled => {}
-        () = shutdown.cancelled() => return,
-    }
-    loop {
+    vitals: Arc<Vitals>,
+    metrics: Arc<Metrics>,
+}
+
+impl Shop {
+    /// One worker, until the shutdown.
+    async fn work(self: Arc<Self>, mut office: Office, shutdown: CancellationToken) {
+        let filled = join_all(self.reconciler.caches.all().map(|cache| cache.completed()));
         tokio::select! {
-            () = office.taken() => {}
+            _ = filled => {}
             () = shutdown.cancelled() => return,
         }
-        let key = tokio::select! {
-            key = queue.next() => key,
-            () = office.lapsed() => continue,
-            () = shutdown.cancelled() => return,
-        };
-        let span = tracing::info_span!("reconcile", cluster = %key, reconcile = %reconcile_id());
-        let outcome = tokio::select! {
-            biased;
-            // Whoever leads next may begin soon: this pass ends where it is. What it left undone, the next one sees.
-            () = office.lapsed() => Outcome::Done(Some(Duration::ZERO)),
-            outcome = reconciler.reconcile(&key).instrument(span) => outcome,
-        };
-        queue.finish(&key, outcome);
+        loop {
+            tokio::select! {
+                () = office.taken() => {}
+                () = shutdown.cancelled() => return,
+            }
+            let (key, waited) = tokio::select! {
+                taken = self.queue.take() => taken,
+                () = office.lapsed() => continue,
+                () = shutdown.cancelled() => return,
+            };
+            self.metrics.taken(waited);
+            let span = tracing::info_span!("reconcile", cluster = %key, reconcile = %reconcile_id());
+            let outcome = tokio::select! {
+                biased;
+                // Whoever leads next may begin soon: this pass ends where it is. What it left undone, the next one sees.
+                () = office.lapsed() => Outcome::Done(Some(Duration::ZERO)),
+                outcome = self.pass(&key).instrument(span) => outcome,
+            };
+            self.queue.finish(&key, outcome);
+        }
+    }
+
+    async fn pass(&self, key: &Key) -> Outcome {
+        let (_begun, start) = (self.vitals.begin(key), Instant::now());
+        let ended = self.reconciler.pass(key).await;
+        self.metrics.passed(start.elapsed(), ended.as_ref().map(drop));
+        self.reconciler.outcome(&ended)
     }
 }
 

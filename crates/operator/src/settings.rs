@@ -6,6 +6,8 @@ use bellwether_core::build;
 use bellwether_runtime::leader::Election;
 use bellwether_runtime::watch::Namespaces;
 
+use crate::listen::Listening;
+
 /// Settings of one operator process.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -21,6 +23,8 @@ pub struct Settings {
     pub workers: usize,
     /// How it is settled which of several operators acts. Without it this one believes to be alone.
     pub election: Option<Election>,
+    /// Where health and metrics are served, if at all.
+    pub listening: Option<Listening>,
 }
 
 impl Default for Settings {
@@ -31,6 +35,7 @@ impl Default for Settings {
             resync: Duration::from_secs(600),
             workers: 8,
             election: None,
+            listening: None,
         }
     }
 }

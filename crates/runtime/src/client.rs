@@ -4,10 +4,14 @@
 //! work queue (operator) or the protocol (agent) believes that it is still waiting for one answer.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+
+use crate::traffic::{Observed, Traffic};
 
 /// How long connecting may take: a handshake with a healthy API server takes milliseconds, a SYN that was lost is sent again
 /// after one second and again after three.
@@ -48,6 +52,12 @@ pub async fn infer() -> Result<Client, ClientError> {
     from_config(Config::infer().await.map_err(ClientError::NotConfigured)?)
 }
 
+/// As [`infer`], with an account of what is sent.
+pub async fn infer_observed(traffic: &Arc<Traffic>) -> Result<Client, ClientError> {
+    install_crypto();
+    observed(Config::infer().await.map_err(ClientError::NotConfigured)?, traffic)
+}
+
 /// A client from the kubeconfig at `path`.
 pub async fn from_kubeconfig(path: &Path) -> Result<Client, ClientError> {
     install_crypto();
@@ -57,15 +67,21 @@ pub async fn from_kubeconfig(path: &Path) -> Result<Client, ClientError> {
     from_config(config)
 }
 
-/// A client from a configuration, with our timeouts. Watches are long: their silence is judged by the watcher, so there is
-/// no read timeout on the connection; callers of anything else use [`within`].
-pub fn from_config(mut config: Config) -> Result<Client, ClientError> {
+/// A client from a configuration, with our timeouts.
+pub fn from_config(config: Config) -> Result<Client, ClientError> {
+    observed(config, &Arc::default())
+}
+
+/// As [`from_config`], with an account of what is sent. Watches are long: their silence is judged by the watcher, so there is
+/// no read timeout on the connection, only a deadline for the beginning of an answer; callers of anything else use [`within`].
+pub fn observed(mut config: Config, traffic: &Arc<Traffic>) -> Result<Client, ClientError> {
     install_crypto();
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(REQUEST_TIMEOUT);
     config.read_timeout = None;
     config.default_retry = false;
-    Client::try_from(config).map_err(ClientError::Build)
+    let client = ClientBuilder::try_from(config).map_err(ClientError::Build)?;
+    Ok(client.with_layer(&Observed(traffic.clone())).build())
 }
 
 /// The request did not answer within its deadline. Whether it was carried out is unknown.

@@ -4,4 +4,5 @@ pub mod client;
 pub mod leader;
 pub mod queue;
 pub mod telemetry;
+pub mod traffic;
 pub mod watch;

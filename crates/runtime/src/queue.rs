@@ -42,6 +42,17 @@ pub enum Outcome {
     },
 }
 
+/// How many keys are where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// They could be worked on now.
+    pub due: usize,
+    /// Their time will come.
+    pub later: usize,
+    /// They are worked on.
+    pub working: usize,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     due: Instant,
@@ -88,15 +99,26 @@ impl<K: Ord + Clone> Rules<K> {
 
     /// The key to work on now, if any is due.
     pub fn next(&mut self, now: Instant) -> Option<K> {
-        let key = self
+        self.take(now).map(|(key, _)| key)
+    }
+
+    /// As [`Rules::next`], and for how long the key has been due.
+    pub fn take(&mut self, now: Instant) -> Option<(K, Duration)> {
+        let (key, due) = self
             .waiting
             .iter()
             .filter(|(_, entry)| entry.due <= now)
             .min_by_key(|(_, entry)| (std::cmp::Reverse(entry.priority), entry.order))
-            .map(|(key, _)| key.clone())?;
+            .map(|(key, entry)| (key.clone(), entry.due))?;
         self.waiting.remove(&key);
         self.working.insert(key.clone(), None);
-        Some(key)
+        Some((key, now.saturating_duration_since(due)))
+    }
+
+    /// How many keys are where.
+    pub fn load(&self, now: Instant) -> Load {
+        let due = self.waiting.values().filter(|entry| entry.due <= now).count();
+        Load { due, later: self.waiting.len() - due, working: self.working.len() }
     }
 
     /// When the next key falls due.
@@ -184,13 +206,18 @@ impl<K: Ord + Clone> Queue<K> {
 
     /// Waits for a key that is due. Its worker must call [`Queue::finish`]. Safe to drop while waiting.
     pub async fn next(&self) -> K {
+        self.take().await.0
+    }
+
+    /// As [`Queue::next`], and for how long the key had been due.
+    pub async fn take(&self) -> (K, Duration) {
         loop {
             let due = {
                 let mut rules = self.locked();
-                if let Some(key) = rules.next(Instant::now()) {
+                if let Some(taken) = rules.take(Instant::now()) {
                     // A permit wakes one waiter; the next due key may belong to another.
                     self.changed.notify_one();
-                    return key;
+                    return taken;
                 }
                 rules.next_due()
             };
@@ -215,6 +242,11 @@ impl<K: Ord + Clone> Queue<K> {
     /// How many keys wait or are worked on.
     pub fn depth(&self) -> usize {
         self.locked().depth()
+    }
+
+    /// How many keys are where.
+    pub fn load(&self) -> Load {
+        self.locked().load(Instant::now())
     }
 
     fn locked(&self) -> std::sync::MutexGuard<'_, Rules<K>> {
@@ -263,6 +295,16 @@ mod tests {
         }
         let order: Vec<_> = std::iter::from_fn(|| rules.next(now)).collect();
         assert_eq!(order, ["u", "c", "b", "z"]);
+    }
+
+    #[test]
+    fn the_load_tells_who_could_be_worked_on_and_for_how_long() {
+        let (mut rules, now) = (Rules::default(), Instant::now());
+        for (key, due) in [("a", 0), ("b", 5), ("c", 60)] {
+            rules.add(key, now + seconds(due), Priority::Change);
+        }
+        assert_eq!(rules.take(now + seconds(7)), Some(("a", seconds(7))));
+        assert_eq!(rules.load(now + seconds(7)), Load { due: 1, later: 1, working: 1 });
     }
 
     #[test]

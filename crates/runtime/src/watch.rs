@@ -5,15 +5,20 @@
 //! version (our own write is remembered at once, while the watch may still be delivering what was before it).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_api};
-use kube::{Client, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+
+/// After so long the API server ends a watch, and it is begun again: no watch is ever silent for longer, even if nothing happens.
+/// In seconds. It is kube's own default, said here because liveness is judged by it.
+pub const WATCH_ENDS_AFTER: u32 = 290;
 
 /// Namespace and name of the owner that objects are grouped by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +77,8 @@ pub struct Cache {
     strip: fn(&mut DynamicObject),
     state: Mutex<State>,
     listed: Notify,
+    /// How often a watch broke.
+    breaks: AtomicU64,
 }
 
 /// The namespaces that are watched.
@@ -103,7 +110,14 @@ impl Cache {
         strip: fn(&mut DynamicObject),
     ) -> Arc<Self> {
         let state = State { unlisted: namespaces.scopes().into_iter().collect(), ..State::default() };
-        Arc::new(Self { resource, group_by, strip, state: Mutex::new(state), listed: Notify::new() })
+        Arc::new(Self {
+            resource,
+            group_by,
+            strip,
+            state: Mutex::new(state),
+            listed: Notify::new(),
+            breaks: AtomicU64::new(0),
+        })
     }
 
     /// Whether the first list is complete, so that what is not here does not exist.
@@ -117,6 +131,19 @@ impl Cache {
             GroupBy::Itself => None,
             GroupBy::Label(label) => Some(label),
         }
+    }
+
+    /// How often a watch broke and had to be begun again.
+    pub fn breaks(&self) -> u64 {
+        self.breaks.load(Ordering::Relaxed)
+    }
+
+    /// The paths that are listed and watched.
+    pub fn paths(&self, namespaces: &Namespaces) -> Vec<String> {
+        let path = |scope: String| {
+            DynamicObject::url_path(&self.resource, Some(scope.as_str()).filter(|scope| !scope.is_empty()))
+        };
+        namespaces.scopes().into_iter().map(path).collect()
     }
 
     /// Waits until [`Cache::complete`].
@@ -170,9 +197,11 @@ impl Cache {
             "" => Api::all_with(client, &self.resource),
             namespace => Api::namespaced_with(client, namespace, &self.resource),
         };
-        let selector =
-            self.selector().map_or_else(watcher::Config::default, |label| watcher::Config::default().labels(label));
-        let mut events = watch_api(api, selector).default_backoff().into_stream().boxed();
+        let mut config = watcher::Config::default().timeout(WATCH_ENDS_AFTER);
+        if let Some(label) = self.selector() {
+            config = config.labels(label);
+        }
+        let mut events = watch_api(api, config).default_backoff().into_stream().boxed();
         let mut broken = false;
         loop {
             match events.try_next().await {
@@ -187,6 +216,7 @@ impl Cache {
                 Ok(None) => return,
                 Err(error) => {
                     if !std::mem::replace(&mut broken, true) {
+                        self.breaks.fetch_add(1, Ordering::Relaxed);
                         tracing::warn!(resource = %self.resource.plural, %scope, %error, "watch broken, retrying");
                     }
                 }

@@ -1,13 +1,15 @@
 //! A cluster's life as the API server sees it.
 
 use bellwether_api::v1::{Phase, PostgresCluster};
+use bellwether_operator::Settings;
+use bellwether_runtime::watch::Namespaces;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use crate::stage::Stage;
+use crate::stage::{NAMESPACE, Stage};
 
 fn names<K: kube::Resource + Clone>(list: &kube::api::ObjectList<K>) -> Vec<String> {
     list.iter().map(ResourceExt::name_any).collect()
@@ -199,6 +201,20 @@ async fn a_password_that_the_user_supplies_is_honoured() {
     let app = stage.api::<Secret>().get("orders-app").await.unwrap();
     let uri = String::from_utf8(app.data.unwrap()["uri"].0.clone()).unwrap();
     assert!(uri.contains("p%40ss%20w%2Ford"), "{uri}");
+    operator.stop().await;
+    stage.server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_for_some_namespaces_needs_nothing_outside_of_them() {
+    let stage = Stage::set().await;
+    stage.hire_for_namespace("narrow").await;
+    let namespaces = Namespaces::Only([NAMESPACE.to_owned()].into());
+    let operator = stage.operator_as("narrow", Settings { namespaces, ..Settings::default() }).await;
+    stage.create_cluster("orders", json!({"replicas": 2})).await;
+    stage.play_until("orders", Phase::Ready).await;
+    // A list or watch of a kind in all namespaces would be refused to this account.
+    assert_eq!(stage.refusals_of("narrow"), [""; 0]);
     operator.stop().await;
     stage.server.shutdown().await;
 }

@@ -3,4 +3,5 @@
 
 mod leader;
 mod life;
+mod listener;
 mod stage;

@@ -88,21 +88,33 @@ impl Stage {
         self.hire(rbac::OPERATOR).await;
     }
 
+    /// An account that may do what the operator may in [`NAMESPACE`], and nothing anywhere else.
+    pub async fn hire_for_namespace(&self, name: &str) {
+        let post = PostParams::default();
+        let role: Role =
+            serde_json::from_value(json!({"metadata": {"name": name}, "rules": rbac::operator_rules()})).unwrap();
+        self.api::<Role>().create(&post, &role).await.unwrap();
+        let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        self.system::<ServiceAccount>().create(&post, &account).await.unwrap();
+        let bound: RoleBinding = serde_json::from_value(binding(name, "Role", name)).unwrap();
+        self.api::<RoleBinding>().create(&post, &bound).await.unwrap();
+    }
+
+    /// Takes all permissions away.
+    pub async fn remove_role(&self) {
+        let roles = Api::<ClusterRole>::all(self.admin.clone());
+        roles.delete(rbac::OPERATOR, &Default::default()).await.unwrap();
+    }
+
     /// An account that may do what the operator may.
     async fn hire(&self, name: &str) {
         let post = PostParams::default();
         let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         self.system::<ServiceAccount>().create(&post, &account).await.unwrap();
-        let bound = |kind: &str, role: &str| {
-            json!({
-                "metadata": {"name": name},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
-                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": SYSTEM_NAMESPACE}],
-            })
-        };
-        let everywhere: ClusterRoleBinding = serde_json::from_value(bound("ClusterRole", rbac::OPERATOR)).unwrap();
+        let everywhere: ClusterRoleBinding =
+            serde_json::from_value(binding(name, "ClusterRole", rbac::OPERATOR)).unwrap();
         Api::<ClusterRoleBinding>::all(self.admin.clone()).create(&post, &everywhere).await.unwrap();
-        let at_home: RoleBinding = serde_json::from_value(bound("Role", rbac::OPERATOR_LEADER)).unwrap();
+        let at_home: RoleBinding = serde_json::from_value(binding(name, "Role", rbac::OPERATOR_LEADER)).unwrap();
         self.system::<RoleBinding>().create(&post, &at_home).await.unwrap();
     }
 
@@ -116,7 +128,7 @@ impl Stage {
 
     /// Starts an operator under its own service account. One worker, so that clusters are worked on in order.
     pub async fn operator(&self) -> Operator {
-        self.operator_as(rbac::OPERATOR, None).await
+        self.operator_as(rbac::OPERATOR, Settings::default()).await
     }
 
     /// Starts an operator that takes part in an election, under this name and an account of the same name.
@@ -128,15 +140,16 @@ impl Stage {
             identity: name.into(),
             timing,
         };
-        self.operator_as(name, Some(election)).await
+        self.operator_as(name, Settings { election: Some(election), ..Settings::default() }).await
     }
 
-    async fn operator_as(&self, account: &str, election: Option<Election>) -> Operator {
+    /// Starts an operator under this account.
+    pub async fn operator_as(&self, account: &str, settings: Settings) -> Operator {
         let kubeconfig = self.server.kubeconfig_for_service_account(SYSTEM_NAMESPACE, account).unwrap();
-        let client = connect(&kubeconfig).await;
+        let traffic = settings.listening.as_ref().map(|listening| listening.traffic.clone()).unwrap_or_default();
+        let client = client::observed(config(&kubeconfig).await, &traffic).unwrap();
         let shutdown = CancellationToken::new();
-        let settings = Settings { workers: 1, election, ..Settings::default() };
-        let task = tokio::spawn(run(client, settings, shutdown.clone()));
+        let task = tokio::spawn(run(client, Settings { workers: 1, ..settings }, shutdown.clone()));
         Operator { shutdown, task }
     }
 
@@ -275,6 +288,14 @@ impl Stage {
     }
 }
 
+fn binding(account: &str, kind: &str, role: &str) -> Value {
+    json!({
+        "metadata": {"name": account},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": SYSTEM_NAMESPACE}],
+    })
+}
+
 fn user(account: &str) -> String {
     format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{account}")
 }
@@ -284,6 +305,10 @@ fn described(entry: &AuditEntry) -> String {
 }
 
 async fn connect(kubeconfig: &str) -> Client {
+    client::from_config(config(kubeconfig).await).unwrap()
+}
+
+async fn config(kubeconfig: &str) -> Config {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
-    client::from_config(Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap()).unwrap()
+    Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap()
 }

@@ -227,14 +227,32 @@ impl Campaigner {
     /// Gives the Lease back, so that the next one need not wait for its end. If that fails, it ends by itself.
     async fn release(&mut self) {
         self.keeper.until(None);
-        let Next::Renew { version } = self.candidate.next(Instant::now()) else { return };
-        // A second is the shortest that a Lease can say; without a holder it means nothing.
-        let lease = self.lease(Some(version), None, Duration::from_secs(1), self.candidate.transitions());
-        let patience = self.election.timing.retry;
-        match self.send(&lease, patience).await {
-            Some(Ok(_)) => tracing::info!("the Lease is released"),
-            Some(Err(error)) => tracing::warn!(%error, "the Lease could not be released; it ends by itself"),
-            None => tracing::warn!("the Lease could not be released in time; it ends by itself"),
+        // After that it is free anyway.
+        let limit = self.election.timing.lease;
+        match tokio::time::timeout(limit, self.give_back()).await {
+            Ok(Ok(true)) => tracing::info!("the Lease is released"),
+            Ok(Ok(false)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be released; it ends by itself"),
+            Err(_) => tracing::warn!("the Lease could not be released in time; it ends by itself"),
+        }
+    }
+
+    /// Says whether there was anything to give back. A renewal may have been under way when we were told to stop, and commit after
+    /// we have looked: then its version is the one to replace.
+    async fn give_back(&mut self) -> kube::Result<bool> {
+        loop {
+            if self.candidate.next(Instant::now()) == Next::Look {
+                let lease = self.api.get_opt(&self.election.name).await?;
+                self.candidate.saw(lease.as_ref().map(seen), Instant::now());
+            }
+            let Next::Renew { version } = self.candidate.next(Instant::now()) else { return Ok(false) };
+            // A second is the shortest that a Lease can say; without a holder it means nothing.
+            let lease = self.lease(Some(version), None, Duration::from_secs(1), self.candidate.transitions());
+            match self.api.replace(&self.election.name, &PostParams::default(), &lease).await {
+                Ok(_) => return Ok(true),
+                Err(kube::Error::Api(status)) if status.code == 409 => self.candidate.unsure(),
+                Err(error) => return Err(error),
+            }
         }
     }
 }

@@ -174,6 +174,22 @@ async fn a_released_lease_is_taken_at_the_next_look() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_is_released_even_while_a_renewal_is_under_way() {
+    let fake = Arc::<Fake>::default();
+    let mut a = start(&fake, "a");
+    a.office.taken().await;
+    fake.set_latency(Duration::from_secs(1));
+    let renewed = fake.field("renewTime");
+    // It was carried out and is not answered yet.
+    while fake.field("renewTime") == renewed {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    a.release.cancel();
+    assert_eq!(a.task.await.unwrap(), Ok(()));
+    assert_eq!(fake.field("holderIdentity"), Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_is_robbed_stops_and_says_by_whom() {
     let fake = Arc::<Fake>::default();
     let mut a = start(&fake, "a");
