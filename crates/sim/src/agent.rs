@@ -254,12 +254,12 @@ impl World {
         let Some(container) = self.container_mut(who) else { return };
         if !container.report_due {
             container.report_due = true;
-            self.within(50, 400, What::Report(who));
+            self.within(100, 1_200, What::Report(who));
         }
         let Some(container) = self.container_mut(who) else { return };
         if !container.probe_due {
             container.probe_due = true;
-            self.within(100, 1_000, What::Probe(who.instance));
+            self.within(300, 2_000, What::Probe(who.instance));
         }
     }
 

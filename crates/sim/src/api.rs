@@ -113,6 +113,27 @@ impl Ids for SeedIds {
     }
 }
 
+thread_local! {
+    /// A store with our kind installed: what every run begins with. Compiling the kind's rules takes longer than some runs.
+    static PREPARED: Store = prepared();
+}
+
+fn prepared() -> Store {
+    let mut store = Store::in_memory(Box::new(SeedIds(Rng::new(0))));
+    let now = Timestamp::from_second(EPOCH).unwrap_or_default();
+    let write = writer(now, "setup");
+    let mut install = |group, version, plural, object: Value| {
+        let resource = store.resource(group, version, plural).expect("a kind that is served");
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let target = Target { resource, namespace: None, name, subresource: Subresource::Main };
+        store.create(&target, object, &write).expect("an object of ours");
+    };
+    let crd = serde_json::to_value(v1::crd()).expect("our own type");
+    install("apiextensions.k8s.io", "v1", "customresourcedefinitions", crd);
+    install("", "v1", "namespaces", json!({"metadata": {"name": NAMESPACE}}));
+    store
+}
+
 /// The store, and what stands before it.
 pub struct Api {
     /// The real one.
@@ -143,20 +164,8 @@ pub struct Api {
 impl Api {
     /// An API with our kind installed.
     pub fn new(rng: &mut Rng) -> Self {
-        let mut store = Store::in_memory(Box::new(SeedIds(rng.fork())));
+        let mut store = PREPARED.with(|prepared| prepared.fork(Box::new(SeedIds(rng.fork()))));
         store.set_history_window(400);
-        let now = Timestamp::from_second(EPOCH).unwrap_or_default();
-        let write = writer(now, "setup");
-        let install = |store: &mut Store, group, version, plural, namespace: Option<&str>, object: Value| {
-            let resource = store.resource(group, version, plural).expect("a kind that is served");
-            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let namespace = namespace.map(str::to_owned);
-            let target = Target { resource, namespace, name, subresource: Subresource::Main };
-            store.create(&target, object, &write).expect("an object of ours");
-        };
-        let crd = serde_json::to_value(v1::crd()).expect("our own type");
-        install(&mut store, "apiextensions.k8s.io", "v1", "customresourcedefinitions", None, crd);
-        install(&mut store, "", "v1", "namespaces", None, json!({"metadata": {"name": NAMESPACE}}));
         let resources: Vec<_> = Kind::ALL
             .iter()
             .map(|kind| {

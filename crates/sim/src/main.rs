@@ -10,6 +10,10 @@ use bellwether_sim::run::run;
 use bellwether_sim::sweep::{Until, sweep};
 use clap::Parser;
 
+/// A third of a run is allocation: objects of the API are trees of small pieces.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Simulates operator and agents, with faults, one seed after another.
 #[derive(Parser)]
 struct Arguments {

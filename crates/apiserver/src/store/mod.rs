@@ -77,6 +77,18 @@ impl Store {
         store
     }
 
+    /// A store of its own that begins with what is in this one, and forgets everything when it is dropped. Objects are shared until
+    /// they change, so that a simulator can begin thousands of runs from one that was prepared. It remembers no history.
+    pub fn fork(&self, ids: Box<dyn Ids>) -> Store {
+        let mut fork = Store::empty(ids);
+        fork.resources.clone_from(&self.resources);
+        fork.registry_generation = self.registry_generation;
+        fork.buckets.clone_from(&self.buckets);
+        fork.revision = self.revision;
+        fork.history.forget(self.revision);
+        fork
+    }
+
     /// A store that keeps its state in a directory, as it was after the last answered write.
     pub fn open(dir: &Path, ids: Box<dyn Ids>) -> Result<Store, OpenError> {
         let mut store = Store::empty(ids);

@@ -17,6 +17,8 @@ const KEPT: usize = 32;
 struct Compiled {
     rules: CompiledSchema,
     any: bool,
+    /// Every rule is about the spec: none is of the whole object, and none of its status.
+    only_of_spec: bool,
 }
 
 thread_local! {
@@ -46,6 +48,9 @@ fn has_rules(schema: &Value) -> bool {
 /// asked again.
 pub(super) fn errors(resource: &Arc<Resource>, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let compiled = compiled(resource);
+    if compiled.only_of_spec && old.is_some_and(|old| old.get("spec") == object.get("spec")) {
+        return vec![];
+    }
     let context = RootContext {
         api_version: resource.api_version(),
         api_group: resource.group.clone(),
@@ -139,10 +144,17 @@ fn compiled(resource: &Arc<Resource>) -> Rc<Compiled> {
         let compiled = Rc::new(Compiled {
             rules: compile_schema(&optional::without(&resource.schema)),
             any: has_rules(&resource.schema),
+            only_of_spec: only_of_spec(&resource.schema),
         });
         cache.push((resource.clone(), compiled.clone()));
         compiled
     })
+}
+
+fn only_of_spec(schema: &Value) -> bool {
+    let own = schema.get("x-kubernetes-validations").and_then(Value::as_array).is_none_or(Vec::is_empty);
+    let fields = schema.get("properties").and_then(Value::as_object);
+    own && fields.into_iter().flatten().all(|(field, schema)| field == "spec" || !has_rules(schema))
 }
 
 fn unchanged(path: &str, object: &Value, old: Option<&Value>) -> bool {
