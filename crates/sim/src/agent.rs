@@ -254,7 +254,7 @@ impl World {
         let Some(container) = self.container_mut(who) else { return };
         if !container.report_due {
             container.report_due = true;
-            self.within(100, 1_200, What::Report(who));
+            self.within(200, 3_000, What::Report(who));
         }
         let Some(container) = self.container_mut(who) else { return };
         if !container.probe_due {

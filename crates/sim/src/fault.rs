@@ -296,10 +296,11 @@ impl World {
             _ => {
                 let whole = kind == Kind::PodFreeze;
                 let Some(container) = self.container_mut(who) else { return false };
-                container.frozen = Some(until);
+                // One that is frozen already thaws no earlier for it.
+                container.frozen = container.frozen.max(Some(until));
                 if whole {
-                    container.frozen_whole = Some(until);
-                    container.thawed = Some(until);
+                    container.frozen_whole = container.frozen_whole.max(Some(until));
+                    container.thawed = container.frozen_whole;
                     self.watch_silence();
                 }
                 self.after(1_000, What::Probe(victim));

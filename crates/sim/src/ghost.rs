@@ -48,8 +48,10 @@ pub struct Ghost {
     pub calm: Option<Time>,
     /// When the cluster was ready after that.
     pub ready: Option<Time>,
-    /// Writes of ours when the last quiet time began.
+    /// Writes of ours when the quiet time began.
     pub writes: Option<u64>,
+    /// Commits acknowledged by then: ready means that there are more.
+    pub commits_before: Option<u64>,
 }
 
 impl Ghost {
@@ -228,16 +230,11 @@ impl World {
         let follows = container.follow.map(|id| self.name_of(id));
         let end = self.position(at).map(|position| (position.term.0, position.lsn.0));
         format!(
-            "{} {:?} {:?} follows {follows:?} streams {} log {end:?} ready {} report due {} said {} senders {:?} rule {:?} {} {} {:?}",
+            "{} {:?} {:?} follows {follows:?} streams {} log {end:?}",
             instance.name,
             container.state.phase(),
             container.server.state,
             container.server.receiver.is_some(),
-            instance.said_ready,
-            container.report_due,
-            container.reported.as_deref().unwrap_or_default(),
-            container.server.senders.iter().map(|s| (self.connections[*s].standby_id, self.connections[*s].flushed, self.connections[*s].rule_number)).collect::<Vec<_>>(),
-            container.server.rule, container.server.rule_number, container.server.defined_number, container.server.in_force_from,
         )
     }
 

@@ -95,7 +95,7 @@ impl World {
     pub fn wake_operator(&mut self) {
         if !self.operator.news_due {
             self.operator.news_due = true;
-            let slowest = if self.api.stale { 8_000 } else { 1_500 };
+            let slowest = if self.api.stale { 8_000 } else { self.operator_lag };
             let life = self.operator.life;
             self.within(5, slowest, What::Operator(life, Turn::News));
         }

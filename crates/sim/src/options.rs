@@ -2,6 +2,7 @@
 
 use bellwether_core::election::{Durability, Plant, Settings};
 
+use crate::queue::Time;
 use crate::rng::Rng;
 
 /// What a run is asked for.
@@ -37,6 +38,8 @@ pub struct Scenario {
     pub machines: usize,
     /// Clients.
     pub clients: usize,
+    /// How long news take to reach the operator, at most: one that keeps up, or one with a thousand other clusters.
+    pub operator_lag: Time,
 }
 
 impl Scenario {
@@ -59,6 +62,11 @@ impl Scenario {
             delete_volumes: rng.chance(300),
             machines: replicas + 2,
             clients: usize::try_from(rng.between(2, 4)).unwrap_or(2),
+            operator_lag: match rng.below(10) {
+                0 => 80,
+                1..=3 => 1_500,
+                _ => 8_000,
+            },
         }
     }
 

@@ -118,6 +118,7 @@ impl World {
             records: Records::default(),
             connections: Vec::new(),
             operator: Operator::start(rng.next()),
+            operator_lag: scenario.operator_lag,
             proxy: None,
             clients: vec![Client::default(); scenario.clients],
             faults: Faults::new(rng.fork()),
@@ -233,6 +234,7 @@ impl World {
         }
         if self.now >= end - QUIET {
             self.ghost.writes.get_or_insert(self.api.writes);
+            self.ghost.commits_before.get_or_insert(self.ghost.commits);
         }
         let late = self.ghost.calm.is_some_and(|calm| self.now > calm + READY_WITHIN);
         if late && !self.is_ready() {
@@ -243,6 +245,10 @@ impl World {
     }
 
     fn judge_end(&mut self) {
+        if self.ghost.commits_before == Some(self.ghost.commits) {
+            let why = self.why_not_ready();
+            self.ghost.violated("READY", || format!("no commit is acknowledged in the quiet time: {why}"));
+        }
         let before = self.ghost.writes.unwrap_or(0);
         if self.api.writes > before {
             let (count, last) = (self.api.writes - before, self.api.last_write.clone());

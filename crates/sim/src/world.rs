@@ -281,6 +281,8 @@ pub struct World {
     pub connections: Vec<Connection>,
     /// The operator.
     pub operator: Operator,
+    /// How long news take to reach it, at most.
+    pub operator_lag: Time,
     /// Where the `rw` Service leads, as its proxy has it.
     pub proxy: Option<String>,
     /// The clients.

@@ -171,6 +171,10 @@ pub(super) fn answered(state: &mut State, from: MemberId, answer: Answer, out: &
 /// The answers are in, or the time for them is over.
 fn decide(state: &mut State, claim: Claim, ballot: &Ballot, now: Moment, out: &mut Out) {
     let again = Quest::Waiting { until: now.plus(state.settings.defer) };
+    // A member may have lost its copy since it became one (a rewind that was interrupted): there is nothing to lead with.
+    if ballot.own.flatten().is_none() {
+        return set_quest(state, again);
+    }
     match claim {
         Claim::Vacancy if vacant(state, now) && !state.known.pending() => {}
         Claim::OwnName => return own_name(state, ballot, now, out),

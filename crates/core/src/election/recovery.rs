@@ -65,13 +65,16 @@ pub(super) fn canvass(state: &mut State, now: Moment, out: &mut Out) {
 
 /// All yielded, nobody knows of anybody else, and no log reaches further than ours: take the Lease in a term above all.
 pub(super) fn decide(state: &mut State, ballot: &Ballot, now: Moment, out: &mut Out) {
-    let again = Quest::Waiting { until: now.plus(state.settings.defer) };
+    // Whoever yielded asks nobody for D, so who asks again at once keeps a better one from asking, for ever. The identity decides
+    // how long each stands back, or two would go on asking at the same time.
+    let turn = u64::try_from(state.me.0 % 4).unwrap_or(0) + 1;
+    let pause = super::Span(state.settings.promise.0 + turn * state.settings.defer.0);
+    let again = Quest::Waiting { until: now.plus(pause) };
     let asked = ballot.asked.with(state.me);
     let known = ballot.answers.iter().fold(asked.clone(), |all, (_, answer)| all.union(&answer.members));
     let unanimous = ballot.complete() || planted!(state.settings, RecoveryWithoutAll);
-    let best = ballot.best().is_none_or(|(position, who)| {
-        ballot.own.flatten() > Some(position) || ballot.own.flatten() == Some(position) && state.me > who
-    });
+    // Of equals any will do: all yielded to this one.
+    let best = ballot.best().is_none_or(|(position, _)| ballot.own.flatten() >= Some(position));
     let Role::Member(member) = &mut state.role else { return };
     member.quest = again;
     if known != asked {

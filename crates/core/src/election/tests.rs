@@ -63,6 +63,11 @@ fn cut_at(lsn: u64) -> Event {
 
 /// The holder named in the Lease, after its first own write, sent at 100 and answered at 300.
 fn leader() -> State {
+    leading().0
+}
+
+/// The same, with what it did at 300: its first round of requests is among it.
+fn leading() -> (State, Vec<Effect>) {
     let mut state = started();
     let read = read_of(&step(&mut state, Event::Tick, Moment(100)));
     let sight = Fact::Known(lease(5, ME, 3));
@@ -70,8 +75,42 @@ fn leader() -> State {
     step(&mut state, cut_at(10), Moment(100));
     let (request, write) = write_of(&step(&mut state, answer_to(&asked, 3, 10), Moment(100))).expect("a write");
     let view = LeaseView { uid: write.uid, version: LeaseVersion(6), content: write.content };
-    step(&mut state, Event::Written { request, outcome: Outcome::Committed(view) }, Moment(300));
+    let effects = step(&mut state, Event::Written { request, outcome: Outcome::Committed(view) }, Moment(300));
+    (state, effects)
+}
+
+fn asked_in(effects: &[Effect]) -> Ask {
+    let ask = effects.iter().find_map(|effect| match effect {
+        Effect::Send { message: Message::Ask(ask), .. } => Some(*ask),
+        _ => None,
+    });
+    ask.expect("a request for a promise")
+}
+
+fn grant(ask: Ask, from: MemberId, streaming: bool) -> Event {
+    let grant = Grant { request: ask.request, term: ask.term, incarnation: ask.incarnation, streaming };
+    Event::Received { from, message: Message::Grant(grant) }
+}
+
+/// A leader that has held office by promises alone for long: its last request was sent and granted at 8300.
+fn leader_by_promises() -> State {
+    let (mut state, mut effects) = leading();
+    for at in 0..=8 {
+        let now = Moment(300 + at * 1_000);
+        if at > 0 {
+            effects = step(&mut state, Event::Tick, now);
+        }
+        step(&mut state, grant(asked_in(&effects), OTHER, false), now);
+    }
     state
+}
+
+fn committed(version: u64, write: LeaseWrite) -> Outcome {
+    Outcome::Committed(LeaseView { uid: write.uid, version: LeaseVersion(version), content: write.content })
+}
+
+fn until(state: &State, now: u64) -> Option<Deadline> {
+    state.tenure(Moment(now)).map(|tenure| tenure.until)
 }
 
 fn ask(term: u64) -> Event {
@@ -195,4 +234,154 @@ fn e14_a_lease_made_anew_counts_though_its_leader_was_heard_before_it_was_seen()
     let anew = LeaseView { uid: LeaseUid(8), ..lease(9, OTHER, 4) };
     step(&mut state, Event::Lease { read: None, sight: Fact::Known(anew.clone()) }, Moment(300));
     assert_eq!((state.phase(), state.lease()), (Phase::Member, Some(&anew)));
+}
+
+#[test]
+fn e1_after_a_write_without_an_answer_comes_a_read_not_another_write() {
+    let mut state = leader();
+    let (request, _) = write_of(&step(&mut state, Event::Tick, Moment(2_100))).expect("a renewal");
+    let effects = step(&mut state, Event::Written { request, outcome: Outcome::Ambiguous }, Moment(3_600));
+    assert!(read_of(&effects).is_some() && write_of(&effects).is_none());
+}
+
+#[test]
+fn e4_a_holder_by_name_asks_for_a_later_term_before_it_writes() {
+    let mut state = started();
+    let read = read_of(&step(&mut state, Event::Tick, Moment(100)));
+    let sight = Fact::Known(lease(5, ME, 3));
+    let asked = step(&mut state, Event::Lease { read, sight }, Moment(100));
+    assert_eq!(write_of(&step(&mut state, cut_at(10), Moment(100))), None);
+    assert_eq!(write_of(&step(&mut state, answer_to(&asked, 4, 10), Moment(200))), None);
+    assert_eq!(state.term(), Some(Term(4)), "the Lease was put back: somebody knows of a later term");
+}
+
+#[test]
+fn e5_and_e15_a_newcomer_promises_before_its_admission_is_sent_and_is_needed_from_then_on() {
+    const NEW: MemberId = MemberId(3);
+    let mut state = leader_by_promises();
+    let effects = step(&mut state, Event::Received { from: NEW, message: Message::Knock }, Moment(8_400));
+    assert_eq!(write_of(&effects), None, "it has not promised yet");
+    let round = asked_in(&effects);
+    step(&mut state, grant(round, OTHER, false), Moment(8_400));
+    let (_, write) = write_of(&step(&mut state, grant(round, NEW, false), Moment(8_400))).expect("an admission");
+    assert!(write.content.members.contains(NEW));
+    let round = asked_in(&step(&mut state, Event::Tick, Moment(9_400)));
+    step(&mut state, grant(round, OTHER, false), Moment(9_400));
+    assert_eq!(until(&state, 9_400), Some(Deadline::At(Moment(8_400 + 3_900))), "the newcomer's promise is missing");
+    step(&mut state, grant(round, NEW, false), Moment(9_500));
+    assert_eq!(until(&state, 9_500), Some(Deadline::At(Moment(9_400 + 3_900))));
+}
+
+#[test]
+fn e7_an_ok_after_stepping_down_gives_nothing() {
+    let mut state = leader();
+    let (request, write) = write_of(&step(&mut state, Event::Tick, Moment(2_100))).expect("a renewal");
+    step(&mut state, Event::Tick, Moment(5_500));
+    step(&mut state, Event::Written { request, outcome: committed(7, write) }, Moment(5_600));
+    assert_eq!(state.tenure(Moment(5_600)), None);
+}
+
+#[test]
+fn e8_a_promise_counts_from_the_sending_of_the_very_request_it_answers() {
+    let mut state = leader_by_promises();
+    let round = asked_in(&step(&mut state, Event::Tick, Moment(9_300)));
+    let another_life = Ask { incarnation: Incarnation(2), ..round };
+    step(&mut state, grant(another_life, OTHER, false), Moment(9_400));
+    assert_eq!(until(&state, 9_400), Some(Deadline::At(Moment(8_300 + 3_900))));
+    step(&mut state, grant(round, OTHER, false), Moment(9_900));
+    assert_eq!(until(&state, 9_900), Some(Deadline::At(Moment(9_300 + 3_900))));
+}
+
+fn stopped_at(lsn: u64) -> Event {
+    Event::PostgresStopped { position: Some(Position { term: Term(3), timeline: Timeline(1), lsn: Lsn(lsn) }) }
+}
+
+fn consents(effects: &[Effect]) -> bool {
+    effects.iter().any(|effect| matches!(effect, Effect::Send { message: Message::Consent(_), .. }))
+}
+
+#[test]
+fn e10_a_hand_over_stops_first_then_chooses_and_keeps_no_tenure_beside_its_consent() {
+    let mut state = leader();
+    let effects = step(&mut state, Event::Switchover { target: None }, Moment(400));
+    assert!(effects.contains(&Effect::StopPostgres) && !consents(&effects));
+    let polled = step(&mut state, stopped_at(10), Moment(500));
+    assert!(!consents(&polled));
+    assert!(consents(&step(&mut state, answer_to(&polled, 3, 10), Moment(600))));
+    assert_eq!(state.tenure(Moment(600)), None);
+}
+
+#[test]
+fn a_hand_over_to_one_that_lacks_the_end_of_the_log_is_not_made_and_the_primary_resumes() {
+    let mut state = leader();
+    step(&mut state, Event::Switchover { target: Some(OTHER) }, Moment(400));
+    let polled = step(&mut state, stopped_at(10), Moment(500));
+    let effects = step(&mut state, answer_to(&polled, 3, 9), Moment(600));
+    assert!(!consents(&effects) && effects.iter().any(|effect| matches!(effect, Effect::Lead { .. })));
+}
+
+#[test]
+fn e11_a_restarted_member_waits_longer_than_any_promise_it_may_have_forgotten() {
+    let mut state = started();
+    step(&mut state, seen(5, OTHER, 3), Moment(100));
+    let settings = Settings::default();
+    assert_eq!(read_of(&step(&mut state, Event::Tick, Moment(100).plus(settings.promise))), None);
+}
+
+#[test]
+fn e13_a_pod_made_again_is_no_member_so_it_knocks_and_does_not_campaign() {
+    let mut state = State::new(Settings::default(), MemberId(0x11), Incarnation(1), Memory::default());
+    step(&mut state, seen(5, OTHER, 3), Moment(100));
+    let effects = step(&mut state, Event::Tick, Moment(60_000));
+    assert_eq!(read_of(&effects), None);
+    assert!(effects.contains(&Effect::Send { to: OTHER, message: Message::Knock }));
+}
+
+#[test]
+fn voters_change_in_a_joint_step_that_ends_when_the_new_ones_are_in_force() {
+    let (mut state, effects) = leading();
+    let effects = step(&mut state, grant(asked_in(&effects), OTHER, true), Moment(400));
+    let (request, write) = write_of(&effects).expect("old and new are recorded");
+    assert!(write.content.sync.is_joint());
+    let voters = write.content.sync.newest().cloned();
+    let effects = step(&mut state, Event::Written { request, outcome: committed(7, write) }, Moment(500));
+    assert!(effects.contains(&Effect::SetVoters { voters: voters.clone() }) && write_of(&effects).is_none());
+    let effects = step(&mut state, Event::VotersInForce { voters: voters.clone() }, Moment(600));
+    assert_eq!(write_of(&effects).map(|(_, write)| write.content.sync), Some(Sync::only(voters)));
+}
+
+#[test]
+fn a_leader_with_unbroken_tenure_writes_a_lease_made_again_in_a_higher_term() {
+    let mut state = leader();
+    step(&mut state, Event::Lease { read: None, sight: Fact::Absent }, Moment(400));
+    assert!(state.tenure(Moment(400)).is_some(), "a deleted Lease ends no tenure");
+    let nobody = LeaseContent { holder: None, term: None, sync: Sync::default(), ..lease(9, ME, 3).content };
+    let again = LeaseView { uid: LeaseUid(8), version: LeaseVersion(9), content: nobody };
+    let effects = step(&mut state, Event::Lease { read: None, sight: Fact::Known(again) }, Moment(2_500));
+    let (_, write) = write_of(&effects).expect("a write");
+    assert_eq!((write.uid, write.content.holder, write.content.term), (LeaseUid(8), Some(ME), Some(Term(4))));
+}
+
+#[test]
+fn without_a_leader_a_damaged_lease_needs_the_word_of_everybody() {
+    let mut state = started();
+    step(&mut state, seen(5, OTHER, 3), Moment(100));
+    step(&mut state, seen(6, OTHER, 2), Moment(200));
+    let read = read_of(&step(&mut state, Event::Tick, Moment(300))).or(Some(RequestId(1)));
+    let asked = step(&mut state, Event::Lease { read, sight: Fact::Known(lease(6, OTHER, 2)) }, Moment(300));
+    assert_eq!(write_of(&step(&mut state, cut_at(10), Moment(300))), None, "the other has not yielded");
+    let (_, write) = write_of(&step(&mut state, answer_to(&asked, 3, 9), Moment(400))).expect("a write");
+    assert_eq!(write.content.term, Some(Term(4)));
+}
+
+#[test]
+fn one_without_a_usable_log_takes_no_lease() {
+    let mut state = started();
+    step(&mut state, seen(5, OTHER, 3), Moment(100));
+    let read = read_of(&step(&mut state, Event::Tick, Moment(7_000)));
+    step(&mut state, Event::Lease { read, sight: Fact::Known(lease(5, OTHER, 3)) }, Moment(7_000));
+    step(&mut state, Event::ReceiverCut { position: None }, Moment(7_010));
+    for now in (7_020..9_000).step_by(20).map(Moment) {
+        assert_eq!(write_of(&step(&mut state, Event::Tick, now)), None);
+    }
 }

@@ -47,7 +47,8 @@ impl World {
 
     fn leads(&mut self, who: Who, term: u64) {
         if self.data(who.instance).is_none_or(|data| data.broken) {
-            return self.ghost.violated("COPY", || format!("{} leads term {term} without a usable copy", who.instance));
+            let name = self.instances[who.instance].name.clone();
+            return self.ghost.violated("COPY", || format!("{name} leads term {term} without a usable copy"));
         }
         if let Some(data) = self.data_mut(who.instance) {
             data.timeline += u32::from(!data.primary);
