@@ -390,7 +390,12 @@ impl World {
     }
 
     fn damage_lease(&mut self, kind: Kind) -> bool {
-        if !self.settled() {
+        // Recovery needs the word of everybody whom anybody remembers; one that is gone for good can't give it (a known limit).
+        let remembered = |at: usize| self.volumes[self.instances[at].volume].memory.members.clone();
+        let all_live = (0..self.instances.len())
+            .filter(|at| !self.instances[*at].gone)
+            .all(|at| remembered(at).iter().all(|id| self.place(id).is_some()));
+        if !self.settled() || !all_live {
             return false;
         }
         if kind == Kind::LeaseDeleted {

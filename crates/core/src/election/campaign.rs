@@ -205,6 +205,11 @@ fn enough(state: &State, ballot: &Ballot, lease: &LeaseContent) -> bool {
     if planted!(state.settings, QuorumIgnored) {
         return true;
     }
+    // Under quorum, what a leader acknowledged before it had any voter is on its own volume and nowhere else for certain.
+    let alone = lease.sync.rules().any(|rule| rule.is_none());
+    if alone && state.settings.durability == Durability::Quorum {
+        return false;
+    }
     let heard = ballot.heard().with(state.me);
     if planted!(state.settings, JointStepIgnored) {
         return lease.sync.newest().is_none_or(|voters| voters.covered_by(&heard));

@@ -15,7 +15,7 @@ fn lease(version: u64, holder: MemberId, term: u64) -> LeaseView {
             holder: Some(holder),
             term: Some(Term(term)),
             members: [ME, OTHER].into_iter().collect(),
-            sync: Sync::only(None),
+            sync: Sync::only(Voters::new(1, [ME].into_iter().collect())),
             duration: Settings::default().lease,
         },
     }
@@ -381,6 +381,21 @@ fn one_without_a_usable_log_takes_no_lease() {
     let read = read_of(&step(&mut state, Event::Tick, Moment(7_000)));
     step(&mut state, Event::Lease { read, sight: Fact::Known(lease(5, OTHER, 3)) }, Moment(7_000));
     step(&mut state, Event::ReceiverCut { position: None }, Moment(7_010));
+    for now in (7_020..9_000).step_by(20).map(Moment) {
+        assert_eq!(write_of(&step(&mut state, Event::Tick, now)), None);
+    }
+}
+
+#[test]
+fn under_quorum_nobody_succeeds_a_leader_that_acknowledged_alone() {
+    let mut state = started();
+    let mut view = lease(5, OTHER, 3);
+    view.content.sync = Sync::only(None);
+    let sight = |view: &LeaseView| Fact::Known(view.clone());
+    step(&mut state, Event::Lease { read: None, sight: sight(&view) }, Moment(100));
+    let read = read_of(&step(&mut state, Event::Tick, Moment(7_000)));
+    step(&mut state, Event::Lease { read, sight: sight(&view) }, Moment(7_000));
+    step(&mut state, cut_at(10), Moment(7_010));
     for now in (7_020..9_000).step_by(20).map(Moment) {
         assert_eq!(write_of(&step(&mut state, Event::Tick, now)), None);
     }
