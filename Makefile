@@ -43,7 +43,7 @@ fmt: ## Format the code
 	@cargo fmt --all
 
 .PHONY: generate
-generate: ## Write CRDs, RBAC and reference docs from the types
+generate: ## Write CRDs, manifest, chart and reference docs from the types
 	@cargo xtask generate
 
 .PHONY: bench
