@@ -90,13 +90,11 @@ pub(super) fn polled(state: &mut State, from: MemberId, poll: Poll, now: Moment,
     if refused {
         return refuse(state, from, out);
     }
-    if poll.question == Question::Yield
-        && let Some(term) = state.memory.term
-    {
-        // To yield is to give up every claim from before, and to leave the asker the field for a while (E14).
+    if poll.question == Question::Yield {
+        // To yield is to give up every claim from before, and to leave the asker the field for a while (E14). It is no promise: one that
+        // refused the next who asks would, with three of them, keep everybody from ever having everybody's word.
         state.void_requests();
-        let until = now.plus(state.settings.promise);
-        state.promise = Some(Promise { to: from, term, until });
+        state.stand_back_until = state.stand_back_until.max(Some(now.plus(super::recovery::pause(state))));
         if let Role::Member(member) = &mut state.role {
             member.quest = Quest::None;
         }

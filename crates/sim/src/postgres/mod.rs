@@ -99,8 +99,6 @@ pub struct Commit {
 /// Work that takes time, and ends.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
-    /// Every process is gone.
-    Stopped,
     /// It accepts writes.
     Leads(u64),
     /// It runs as a standby.

@@ -75,12 +75,26 @@ impl World {
 
     /// Stop at once, and reap every descendant. Until the last is gone, sessions go on.
     pub fn stop(&mut self, who: Who) {
-        let orders = self.order(who);
+        self.order(who);
         let Some(container) = self.container_mut(who) else { return };
         container.follow = None;
-        let down = container.server.state == Pg::Down;
+        let (boot, down) = (container.server.boot, container.server.state == Pg::Down);
         let (low, high) = if down { (1, 5) } else { (5, 300) };
-        self.within(low, high, What::Postgres(who, orders, Work::Stopped));
+        self.within(low, high, What::Stopped(who, boot));
+    }
+
+    /// The last process is reaped, by whomever: the guard may have been quicker.
+    pub fn stopped(&mut self, who: Who, boot: u32) {
+        if let Some(until) = self.postgres_frozen(who).max(self.agent_frozen(who)) {
+            return self.queue.push(until, What::Stopped(who, boot));
+        }
+        let Some(container) = self.container(who) else { return };
+        if container.server.boot == boot {
+            self.order(who);
+            self.kill(who);
+        }
+        let position = self.position(who.instance);
+        self.happen(who, Event::PostgresStopped { position });
     }
 
     /// Every process is gone, now.
@@ -157,6 +171,15 @@ impl World {
                 let boot = container.server.boot;
                 self.within(5, 60, What::FoundDead(who, boot));
             }
+            Pg::Standby | Pg::Starting if container.leads.is_some() => {
+                // It was about to accept writes.
+                self.order(who);
+                self.kill(who);
+                let Some(container) = self.container_mut(who) else { return };
+                container.server.headless = true;
+                let boot = container.server.boot;
+                self.within(5, 60, What::FoundDead(who, boot));
+            }
             Pg::Standby | Pg::Starting => {
                 self.order(who);
                 self.kill(who);
@@ -186,11 +209,6 @@ impl World {
             return;
         }
         match work {
-            Work::Stopped => {
-                self.kill(who);
-                let position = self.position(who.instance);
-                self.happen(who, Event::PostgresStopped { position });
-            }
             Work::Leads(term) => self.leads(who, term),
             Work::Started => self.started(who),
             Work::Follow => self.follow_step(who),
