@@ -36,7 +36,9 @@ pub struct Rules {
 /// Which faults a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// Crashes, freezes, and what the network and the API do to single packets.
+    /// Crashes and freezes.
+    pub crashes: bool,
+    /// What the network and the API do to single packets.
     pub packets: bool,
     /// Partitions.
     pub cuts: bool,

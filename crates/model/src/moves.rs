@@ -137,16 +137,17 @@ fn faults(world: &World, rules: &Rules, all: &mut Vec<Move>) {
     let head = world.net.queue.front();
     // Right before something arrives there, or between two ticks.
     let before = |end: usize| head.is_none_or(|head| usize::from(head.to) == end);
-    if rules.faults.packets {
-        if let Some(packet) = head {
-            add(Fault::Lose);
-            if !matches!(packet.body, Body::Read { .. }) {
-                add(Fault::Delay);
-            }
-            if matches!(packet.body, Body::Read { .. }) {
-                (0..world.shared.history.len()).for_each(|which| add(Fault::StaleRead(which)));
-            }
+    if rules.faults.packets
+        && let Some(packet) = head
+    {
+        add(Fault::Lose);
+        if matches!(packet.body, Body::Read { .. }) {
+            (0..world.shared.history.len()).for_each(|which| add(Fault::StaleRead(which)));
+        } else {
+            add(Fault::Delay);
         }
+    }
+    if rules.faults.crashes {
         for node in (0..NODES).filter(|node| world.nodes[*node].awake()) {
             if head.is_none() || usize::from(world.env.last) == node {
                 add(Fault::Crash(node));

@@ -23,7 +23,7 @@ fn merged_states_behave_like_those_they_stand_for() {
         let rules = scenario.rules(None);
         let exact = Rules { ages: Ages::Exact, ..rules };
         let start = begin(scenario, &rules).expect("a run without faults keeps every promise");
-        for _ in 0..150 {
+        for _ in 0..60 {
             let (mut one, mut other) = (start.clone(), start.clone());
             // Clocks stand still at 100, so that exact moments may be up to 100 ticks old.
             let mut ticks = 0;
