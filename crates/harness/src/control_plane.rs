@@ -122,6 +122,9 @@ fn followers(layout: &Layout) -> Result<Vec<Component>, Error> {
         "--use-service-account-credentials=true".into(),
         format!("--root-ca-file={pki}/ca.crt"),
         format!("--service-account-private-key-file={pki}/service-accounts.key"),
+        // By default it asks twenty times a second: the hundreds of namespaces that a test run leaves then end minutes later.
+        "--kube-api-qps=200".into(),
+        "--kube-api-burst=400".into(),
         // Both are where the manager looks for plugins, and it makes the directory.
         format!("--flex-volume-plugin-dir={}", state("plugins").display()),
     ];

@@ -10,7 +10,8 @@ use crate::world::World;
 
 pub fn suite(world: &World) -> Outcome {
     let target = &world.target;
-    let arguments = ["test", "--locked", "-p", "bellwether-apiserver", "--test", "conformance"];
+    let arguments =
+        ["test", "--locked", "-p", "bellwether-apiserver", "--test", "conformance", "--", "--test-threads=4"];
     let printed = Run::new("cargo", arguments)
         .directory(&target.sources)
         .env("BELLWETHER_CONFORMANCE_KUBECONFIG", &target.kubeconfig)
