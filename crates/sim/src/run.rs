@@ -188,7 +188,7 @@ impl World {
             What::Reply(who, reply) => self.reply(who, *reply),
             What::Timeout(who, number) => self.timeout(who, number),
             What::Postgres(who, orders, work) => self.worked(who, orders, work),
-            What::Stopped(who, boot) => self.stopped(who, boot),
+            What::Stopped(who) => self.stopped(who),
             What::Polled(who, to, answer) => self.polled(who, to, *answer),
             What::Guard(who, order) => self.guard_fires(who, order),
             What::FoundDead(who, boot) => self.found_dead(who, boot),

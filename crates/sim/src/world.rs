@@ -182,8 +182,8 @@ pub enum What {
     Timeout(Who, u64),
     /// Work on PostgreSQL is done, unless it was overtaken by newer orders.
     Postgres(Who, u32, Work),
-    /// Every process of this boot of PostgreSQL is gone, as was ordered.
-    Stopped(Who, u32),
+    /// Every process of PostgreSQL is gone, as was ordered.
+    Stopped(Who),
     /// An answer to a poll is ready.
     Polled(Who, MemberId, Box<Answer>),
     /// The guard's timer fires, for this order.

@@ -15,6 +15,7 @@ const SYSTEM: u64 = 7_000_000_000_000_000_000;
 impl World {
     /// Follow this leader.
     pub fn follow(&mut self, who: Who, leader: MemberId) {
+        self.finish_stop(who);
         self.order(who);
         self.cut_receiver(who);
         let Some(container) = self.container_mut(who) else { return };

@@ -63,6 +63,8 @@ pub struct Server {
     pub orders: u32,
     /// A rewind is under way.
     pub rewinding: bool,
+    /// It was told to stop, and its last process is not reaped yet.
+    pub stopping: bool,
     /// The postmaster was killed; its children live on until they are reaped.
     pub headless: bool,
     /// Where its WAL comes from.
@@ -121,6 +123,7 @@ impl Server {
             boot: 0,
             orders: 0,
             rewinding: false,
+            stopping: false,
             headless: false,
             receiver: None,
             senders: Vec::new(),

@@ -25,6 +25,7 @@ impl World {
 
     /// Become the primary, or start as the one that this instance was.
     pub fn lead(&mut self, who: Who, term: u64, voters: Option<Voters>) {
+        self.finish_stop(who);
         let orders = self.order(who);
         self.cut_receiver(who);
         let Some(container) = self.container_mut(who) else { return };
@@ -78,23 +79,27 @@ impl World {
         self.order(who);
         let Some(container) = self.container_mut(who) else { return };
         container.follow = None;
-        let (boot, down) = (container.server.boot, container.server.state == Pg::Down);
-        let (low, high) = if down { (1, 5) } else { (5, 300) };
-        self.within(low, high, What::Stopped(who, boot));
+        container.server.stopping = true;
+        let (low, high) = if container.server.state == Pg::Down { (1, 5) } else { (5, 300) };
+        self.within(low, high, What::Stopped(who));
     }
 
     /// The last process is reaped, by whomever: the guard may have been quicker.
-    pub fn stopped(&mut self, who: Who, boot: u32) {
+    pub fn stopped(&mut self, who: Who) {
         if let Some(until) = self.postgres_frozen(who).max(self.agent_frozen(who)) {
-            return self.queue.push(until, What::Stopped(who, boot));
+            return self.queue.push(until, What::Stopped(who));
         }
-        let Some(container) = self.container(who) else { return };
-        if container.server.boot == boot {
-            self.order(who);
-            self.kill(who);
-        }
+        self.finish_stop(who);
         let position = self.position(who.instance);
         self.happen(who, Event::PostgresStopped { position });
+    }
+
+    /// Orders are carried out one after the other: what was to stop has stopped before anything else begins.
+    pub(super) fn finish_stop(&mut self, who: Who) {
+        let stopping = self.container_mut(who).map(|container| std::mem::take(&mut container.server.stopping));
+        if stopping == Some(true) {
+            self.kill(who);
+        }
     }
 
     /// Every process is gone, now.
