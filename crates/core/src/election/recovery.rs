@@ -63,8 +63,8 @@ pub(super) fn canvass(state: &mut State, now: Moment, out: &mut Out) {
     campaign::canvass(state, Claim::Damage, Question::Yield, others, now, out);
 }
 
-/// How long one that yielded, or asked in vain, leaves the others the field. Asking again at once would keep a better one from asking,
-/// for ever; the identity decides how long each stands back, or two would go on asking at the same time.
+/// How long one that yielded leaves the asker the field. The identity decides how long each stands back, or two would go on asking at
+/// the same time.
 pub(super) fn pause(state: &State) -> super::Span {
     let turn = u64::try_from(state.me.0 % 4).unwrap_or(0) + 1;
     super::Span(state.settings.promise.0 + turn * state.settings.defer.0)
@@ -72,7 +72,8 @@ pub(super) fn pause(state: &State) -> super::Span {
 
 /// All yielded, nobody knows of anybody else, and no log reaches further than ours: take the Lease in a term above all.
 pub(super) fn decide(state: &mut State, ballot: &Ballot, now: Moment, out: &mut Out) {
-    let again = Quest::Waiting { until: now.plus(pause(state)) };
+    // Longer than those who yielded stand back: whoever is better among them asks next.
+    let again = Quest::Waiting { until: now.plus(state.settings.promise).plus(pause(state)) };
     let asked = ballot.asked.with(state.me);
     let known = ballot.answers.iter().fold(asked.clone(), |all, (_, answer)| all.union(&answer.members));
     let unanimous = ballot.complete() || planted!(state.settings, RecoveryWithoutAll);
