@@ -45,7 +45,8 @@ impl World {
                 let seen = self.container(who).and_then(|container| container.lease.clone()).unwrap_or_default();
                 if self.ghost.lease.as_ref().is_none_or(|lease| lease.content != write.content) {
                     self.note(|world| {
-                        let (name, content) = (&world.instances[who.instance].name, world.lease_in_names(&write.content));
+                        let (name, content) =
+                            (&world.instances[who.instance].name, world.lease_in_names(&write.content));
                         format!("{name} writes the Lease: {content}")
                     });
                 }
@@ -75,9 +76,7 @@ impl World {
     fn became(&mut self, who: Who, phase: Phase, because: &str) {
         let term = self.container(who).and_then(|container| container.state.term()).map_or(0, |term| term.0);
         self.trace.mix(self.now << 8 | who.instance as u64);
-        self.note(|world| {
-            format!("{} becomes {phase:?} (term {term}): {because}", world.instances[who.instance].name)
-        });
+        self.note(|world| format!("{} becomes {phase:?} (term {term}): {because}", world.instances[who.instance].name));
         self.report_soon(who);
     }
 
@@ -193,7 +192,9 @@ impl World {
                 }
                 let outcome = self.outcome(body);
                 if !matches!(outcome, bellwether_core::election::Outcome::Committed(_)) {
-                    self.note(|world| format!("{}'s write of the Lease: {outcome:?}", world.instances[who.instance].name));
+                    self.note(|world| {
+                        format!("{}'s write of the Lease: {outcome:?}", world.instances[who.instance].name)
+                    });
                 }
                 self.happen(who, Event::Written { request, outcome });
             }
@@ -322,7 +323,7 @@ impl World {
         let life = self.instances[instance].lives;
         let who = Who { instance, life };
         let volume = self.instances[instance].volume;
-        let incarnation = Incarnation(self.rng.next());
+        let incarnation = Incarnation(self.rng.draw());
         let state =
             State::new(self.settings, self.instances[instance].id, incarnation, self.volumes[volume].memory.clone());
         let tick = self.rng.between(40, 100);

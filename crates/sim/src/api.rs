@@ -105,11 +105,11 @@ struct SeedIds(Rng);
 
 impl Ids for SeedIds {
     fn uid(&mut self) -> String {
-        let (high, low) = (self.0.next(), self.0.next());
+        let (high, low) = (self.0.draw(), self.0.draw());
         bellwether_core::election::MemberId(u128::from(high) << 64 | u128::from(low)).to_string()
     }
     fn suffix(&mut self) -> String {
-        format!("{:05x}", self.0.next() & 0xf_ffff)
+        format!("{:05x}", self.0.draw() & 0xf_ffff)
     }
 }
 
@@ -479,7 +479,7 @@ impl World {
         for (kind, event) in news {
             let gone = event.kind == WatchKind::Deleted;
             match kind {
-                Kind::Lease => self.lease_changed((!gone).then_some(event.object)),
+                Kind::Lease => self.lease_changed(&(!gone).then_some(event.object)),
                 Kind::EndpointSlice => self.slice_changed(&event.object),
                 Kind::Pod => self.pod_changed(&event.object, gone),
                 _ => self.claim_changed(&event.object, gone),
@@ -488,7 +488,7 @@ impl World {
         self.wake_operator();
     }
 
-    fn lease_changed(&mut self, object: Sighting) {
+    fn lease_changed(&mut self, object: &Sighting) {
         if self.api.past.len() > 12 {
             self.api.past.pop_front();
         }

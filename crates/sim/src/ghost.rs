@@ -248,7 +248,10 @@ impl World {
     pub fn lease_in_names(&self, content: &LeaseContent) -> String {
         let names = |all: &Members| all.iter().map(|id| self.name_of(id)).collect::<Vec<_>>().join(" ");
         let rule = |rule: Option<&Voters>| {
-            rule.map_or_else(|| "nobody".to_owned(), |rule| format!("any {} of ({})", rule.needed(), names(rule.members())))
+            rule.map_or_else(
+                || "nobody".to_owned(),
+                |rule| format!("any {} of ({})", rule.needed(), names(rule.members())),
+            )
         };
         let rules: Vec<_> = content.sync.rules().map(rule).collect();
         format!(

@@ -273,7 +273,7 @@ impl World {
     }
 
     /// A person creates the cluster.
-    pub fn create_cluster(&mut self, spec: Value) {
+    pub fn create_cluster(&mut self, spec: &Value) {
         let object = json!({
             "apiVersion": "bellwether.dev/v1", "kind": "PostgresCluster",
             "metadata": {"name": CLUSTER, "namespace": NAMESPACE}, "spec": spec,

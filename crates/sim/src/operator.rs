@@ -104,7 +104,7 @@ impl World {
     /// It dies, and another one starts later.
     pub fn crash_operator(&mut self, down: Time) {
         self.note(|_| "the operator crashes".to_owned());
-        let operator = Operator::start(self.rng.next());
+        let operator = Operator::start(self.rng.draw());
         let (life, passes) = (self.operator.life + 1, self.operator.passes);
         self.operator = Operator { life, passes, dead_until: self.now + down, news_due: true, ..operator };
         self.after(down, What::Operator(life, Turn::News));
@@ -114,7 +114,7 @@ impl World {
     pub fn operate(&mut self, life: u32, turn: Turn) {
         if let Turn::Arrives(request, number) = turn {
             // What is on its way arrives, whoever sent it.
-            return self.request_arrives(life, *request, number);
+            return self.request_arrives(life, &request, number);
         }
         if life != self.operator.life || self.now < self.operator.dead_until {
             return;
@@ -212,13 +212,13 @@ impl World {
         }
     }
 
-    fn request_arrives(&mut self, life: u32, request: Request, number: u64) {
+    fn request_arrives(&mut self, life: u32, request: &Request, number: u64) {
         if self.api.down > 0 {
             return;
         }
         let before = self.api.store.revision();
         let now = self.timestamp();
-        let answer = serve(&mut self.api.store, &request, now);
+        let answer = serve(&mut self.api.store, request, now);
         if self.api.store.revision() != before {
             self.note(|_| format!("operator: {request}"));
             self.api.wrote(|| format!("the operator: {request}"));

@@ -79,7 +79,7 @@ fn table(coverage: &Coverage) {
 pub fn plant(plant: Plant, what: &str, caught: Option<&Outcome>, budget: u64) {
     match caught.and_then(|outcome| Some((outcome.seed, outcome.violation.as_ref()?))) {
         Some((seed, violation)) => {
-            println!("caught  {:<26} seed {seed:<6} {:<12} {what}", plant.name(), violation.property)
+            println!("caught  {:<26} seed {seed:<6} {:<12} {what}", plant.name(), violation.property);
         }
         None => println!("missed  {:<26} {budget} seeds{:>13} {what}", plant.name(), ""),
     }

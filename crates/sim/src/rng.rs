@@ -9,18 +9,18 @@ impl Rng {
     pub fn new(seed: u64) -> Self {
         let mut rng = Self(seed ^ 0x6265_6c6c_7765_7468);
         // Neighbouring seeds differ in one bit: a few steps spread it.
-        rng.next();
-        rng.next();
+        rng.draw();
+        rng.draw();
         rng
     }
 
     /// A stream of its own, so that one consumer's appetite doesn't change what another draws.
     pub fn fork(&mut self) -> Self {
-        Self(self.next())
+        Self(self.draw())
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -30,7 +30,7 @@ impl Rng {
 
     /// One of `0..n`; 0 where there is no choice.
     pub fn below(&mut self, n: u64) -> u64 {
-        if n == 0 { 0 } else { ((u128::from(self.next()) * u128::from(n)) >> 64) as u64 }
+        if n == 0 { 0 } else { ((u128::from(self.draw()) * u128::from(n)) >> 64) as u64 }
     }
 
     /// One of `low..=high`.

@@ -117,7 +117,7 @@ impl World {
             volumes: Vec::new(),
             records: Records::default(),
             connections: Vec::new(),
-            operator: Operator::start(rng.next()),
+            operator: Operator::start(rng.draw()),
             operator_lag: scenario.operator_lag,
             proxy: None,
             clients: vec![Client::default(); scenario.clients],
@@ -129,7 +129,7 @@ impl World {
         };
         world.note(|_| format!("{scenario:?}"));
         let on_delete = if scenario.delete_volumes { "Delete" } else { "Retain" };
-        world.create_cluster(json!({
+        world.create_cluster(&json!({
             "replicas": scenario.replicas,
             "durability": {"mode": scenario.mode()},
             "storage": {"onDelete": on_delete},
@@ -254,8 +254,7 @@ impl World {
         if self.api.writes > before {
             let (count, last) = (self.api.writes - before, self.api.last_write.clone());
             let why = self.why_not_ready();
-            self.ghost
-                .violated("ZERO-WRITES", || format!("{count} writes in the quiet time, the last: {last}; {why}"));
+            self.ghost.violated("ZERO-WRITES", || format!("{count} writes in the quiet time, the last: {last}; {why}"));
         }
     }
 }
