@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use bellwether_embedded::range::Range;
 use clap::{Args, Parser, Subcommand};
@@ -142,12 +143,38 @@ pub struct Operator {
     /// Take part in an election: of all operators with a Lease in this namespace one acts, the others wait [default: act alone]
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE")]
     pub leader_election_namespace: Option<String>,
+    /// Where health (/healthz, /readyz) and metrics (/metrics) are served over HTTPS; `none` for nowhere
+    #[arg(long, env = "BELLWETHER_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:8443")]
+    pub listen: Listen,
+    /// The listener's certificate in PEM, read again when it changes [default: one made in memory at the start]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The key of that certificate in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
     /// What this operator is called in the election [default: the host's name]
     #[arg(long, env = "POD_NAME", value_name = "NAME", hide = true)]
     pub pod_name: Option<String>,
     /// The API server's address, as pods get it; it tells the address family of the cluster's Services
     #[arg(long, env = "KUBERNETES_SERVICE_HOST", hide = true)]
     pub api_host: Option<String>,
+}
+
+/// An address to listen on, or `none`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Listen(pub Option<SocketAddr>);
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self(None)),
+            text => text.parse().map(|address| Self(Some(address))).map_err(|_| {
+                "neither an address with a port, such as 0.0.0.0:8443 or [::]:8443, nor `none`".to_owned()
+            }),
+        }
+    }
 }
 
 /// Options of `install-agent`.
@@ -176,6 +203,19 @@ mod tests {
             assert!(!help.contains(hidden), "{hidden} is in the help");
         }
         assert!(help.contains("Exit codes"), "{help}");
+    }
+
+    #[test]
+    fn the_operator_listens_unless_it_is_told_not_to() {
+        let operator = |line: &[&str]| match Cli::try_parse_from([&["bellwether", "operator"], line].concat()) {
+            Ok(Cli { role: Role::Operator(options) }) => Ok(options),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        };
+        assert_eq!(operator(&[]).unwrap().listen.0.unwrap().port(), 8443);
+        assert_eq!(operator(&["--listen", "none"]).unwrap().listen, Listen(None));
+        assert!(operator(&["--listen", "8443"]).unwrap_err().contains("0.0.0.0:8443"));
+        assert!(operator(&["--tls-certificate", "a.crt"]).is_err(), "a certificate without its key");
     }
 
     #[test]

@@ -2,12 +2,15 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use bellwether_core::build::AddressType;
 use bellwether_core::rbac;
 use bellwether_embedded::{kubelet, spawn};
 use bellwether_operator::Settings;
+use bellwether_operator::listen::{Certificate, Listening};
 use bellwether_runtime::leader::{self, Election, Timing};
+use bellwether_runtime::traffic::Traffic;
 use bellwether_runtime::watch::Namespaces;
 use bellwether_runtime::{client, telemetry};
 use tokio_util::sync::CancellationToken;
@@ -51,11 +54,12 @@ pub fn operator(options: args::Operator) -> ExitCode {
         return failed(&error.to_string());
     }
     runtime.block_on(async {
-        let client = match client::infer().await {
+        let traffic = Arc::default();
+        let client = match client::infer_observed(&traffic).await {
             Ok(client) => client,
             Err(error) => return failed(&error.to_string()),
         };
-        let settings = operator_settings(options);
+        let settings = operator_settings(options, traffic);
         let cancel = CancellationToken::new();
         tokio::spawn(cancel_on_signal(cancel.clone()));
         match bellwether_operator::run(client, settings, cancel).await {
@@ -65,7 +69,7 @@ pub fn operator(options: args::Operator) -> ExitCode {
     })
 }
 
-fn operator_settings(options: args::Operator) -> Settings {
+fn operator_settings(options: args::Operator, traffic: Arc<Traffic>) -> Settings {
     let mut settings = Settings::default();
     if let Some(image) = options.image {
         settings.objects.image = image;
@@ -83,6 +87,11 @@ fn operator_settings(options: args::Operator) -> Settings {
         identity: leader::identity(&options.pod_name.unwrap_or_else(host_name)),
         timing: Timing::default(),
     });
+    let certificate = match (options.tls_certificate, options.tls_key) {
+        (Some(certificate), Some(key)) => Certificate::Files { certificate, key },
+        _ => Certificate::Made,
+    };
+    settings.listening = options.listen.0.map(|address| Listening { address, certificate, traffic });
     settings
 }
 
