@@ -52,6 +52,12 @@ pub fn remove_helm(target: &Target) -> Outcome {
     stopped(target)
 }
 
+/// Removes the operator, however an earlier run installed it.
+pub fn remove_any(target: &Target) -> Outcome {
+    helm(target, ["uninstall", RELEASE, "--ignore-not-found"]).go()?;
+    remove_manifest(target)
+}
+
 /// The plain manifest.
 pub fn by_manifest(target: &Target) -> Outcome {
     let definitions = target.sources.join("deploy/crds").display().to_string();

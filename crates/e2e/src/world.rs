@@ -52,7 +52,7 @@ impl World {
         }
         match (self.target.home, install::installed(&self.target)?) {
             (_, false) => Ok(()),
-            (Home::Harness, true) => install::remove_helm(&self.target),
+            (Home::Harness, true) => install::remove_any(&self.target),
             (Home::Foreign, true) => Err(Failure::Wrong(format!(
                 "an operator is installed in namespace {} already, and somebody may need it: uninstall it first",
                 install::NAMESPACE
