@@ -162,10 +162,10 @@ async fn answer(stream: TcpStream, tls: Arc<ServerConfig>, pages: Arc<Pages>) {
 impl Pages {
     fn page(&self, path: &str) -> Response<Full<Bytes>> {
         match path {
-            "/healthz" => healthy("alive", self.vitals.ailments().iter().map(ToString::to_string).collect()),
+            "/healthz" => healthy("alive", &self.vitals.ailments().iter().map(ToString::to_string).collect::<Vec<_>>()),
             "/readyz" => {
                 let unlisted = self.vitals.unlisted().into_iter();
-                healthy("ready", unlisted.map(|kind| format!("{kind} have not been listed yet")).collect())
+                healthy("ready", &unlisted.map(|kind| format!("{kind} have not been listed yet")).collect::<Vec<_>>())
             }
             "/metrics" => match self.metrics.text() {
                 Ok(text) => page(StatusCode::OK, OPENMETRICS, text),
@@ -176,7 +176,7 @@ impl Pages {
     }
 }
 
-fn healthy(well: &str, problems: Vec<String>) -> Response<Full<Bytes>> {
+fn healthy(well: &str, problems: &[String]) -> Response<Full<Bytes>> {
     if problems.is_empty() {
         return page(StatusCode::OK, "text/plain", format!("{well}\n"));
     }

@@ -173,7 +173,7 @@ struct Counterfeit {
 }
 
 impl Counterfeit {
-    fn new(&self, what: &str) -> Vec<u8> {
+    fn unique(&self, what: &str) -> Vec<u8> {
         self.made.set(self.made.get() + 1);
         format!("simulated {what} {:016x}-{}", self.seed, self.made.get()).into_bytes()
     }
@@ -181,11 +181,11 @@ impl Counterfeit {
 
 impl Mint for Counterfeit {
     fn password(&self) -> Result<Vec<u8>, MintError> {
-        Ok(self.new("password"))
+        Ok(self.unique("password"))
     }
 
     fn authority(&self, common_name: &str, key: Option<&[u8]>, validity: Validity) -> Result<Pair, MintError> {
-        let key = key.map_or_else(|| self.new("key"), <[u8]>::to_vec);
+        let key = key.map_or_else(|| self.unique("key"), <[u8]>::to_vec);
         let certificate = format!("simulated authority {common_name} until {}", validity.not_after);
         Ok(Pair { certificate: certificate.into_bytes(), key })
     }
@@ -193,7 +193,7 @@ impl Mint for Counterfeit {
     fn issue(&self, subject: Subject<'_>, authority: &Pair, validity: Validity) -> Result<Pair, MintError> {
         let issuer = hash(&json!(authority.key));
         let certificate = format!("simulated {subject:?} until {} by key {issuer}", validity.not_after);
-        Ok(Pair { certificate: certificate.into_bytes(), key: self.new("key") })
+        Ok(Pair { certificate: certificate.into_bytes(), key: self.unique("key") })
     }
 }
 

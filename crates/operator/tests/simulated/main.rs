@@ -13,7 +13,7 @@ use world::{Fate, World};
 const PATIENCE: usize = 200;
 
 /// Runs operators until nothing is left to do, with one accident at the request of this number.
-fn settle(world: World, accident: Option<(usize, Fate)>) -> World {
+fn settle(world: World, accident: Option<&(usize, Fate)>) -> World {
     let mut world = world;
     for _ in 0..PATIENCE {
         let before = world.store.revision();
@@ -22,12 +22,12 @@ fn settle(world: World, accident: Option<(usize, Fate)>) -> World {
         world.look();
         world.pass(|_| {
             asked += 1;
-            match &accident {
+            match accident {
                 Some((at, fate)) if *at == asked => fate.clone(),
                 _ => Fate::Served,
             }
         });
-        let accident_is_over = accident.as_ref().is_none_or(|(at, _)| asked_before >= *at);
+        let accident_is_over = accident.is_none_or(|(at, _)| asked_before >= *at);
         if world.store.revision() == before && accident_is_over {
             return world;
         }
@@ -93,7 +93,7 @@ fn whatever_happens_to_any_one_request_the_same_objects_come_of_it() {
     for (number, request) in calm.iter().enumerate() {
         for (which, fate) in fates.iter().enumerate() {
             world = world.with_cluster(&format!("n{number}-{which}"), 1);
-            world = settle(world, Some((number + 1, fate.clone())));
+            world = settle(world, Some(&(number + 1, fate.clone())));
             assert_eq!(world.shape(), shape, "{fate:?} at request {number}, {request}");
         }
     }
