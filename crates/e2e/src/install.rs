@@ -38,7 +38,8 @@ pub fn by_helm(target: &Target, image: &str, namespaces: &[&str]) -> Outcome {
     let (repository, tag) = (format!("image.repository={repository}"), format!("image.tag={tag}"));
     let mut arguments = vec!["upgrade", "--install", RELEASE];
     let chart = chart(target);
-    arguments.extend([chart.as_str(), "--create-namespace", "--set", &repository, "--set", &tag]);
+    // Definitions that the plain manifest's users applied belong to no release until one takes them over.
+    arguments.extend([chart.as_str(), "--create-namespace", "--take-ownership", "--set", &repository, "--set", &tag]);
     if !namespaces.is_empty() {
         arguments.extend(["--set", &watched]);
     }
