@@ -50,7 +50,9 @@ pub async fn measure(binary: &Path, idle: Duration) -> Result<(), BenchError> {
     let up = Running::start(Command::new(binary).args(["up", "--no-operator", "--data-dir"]).arg(home.path()))?;
     let kubeconfig = home.path().join("operator.kubeconfig");
     until("the operator's kubeconfig is written", || kubeconfig.exists()).await?;
-    let operator = Running::start(Command::new(binary).args(["operator", "--listen", "127.0.0.1:0"]).env("KUBECONFIG", &kubeconfig))?;
+    let operator = Running::start(
+        Command::new(binary).args(["operator", "--listen", "127.0.0.1:0"]).env("KUBECONFIG", &kubeconfig),
+    )?;
     until_ready(&home.path().join("kubeconfig")).await?;
     tokio::time::sleep(SETTLES_IN).await;
     memory(&up, &operator);
