@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn a_missing_permission_is_found_and_a_spent_quota_is_none() {
         let quota = entry(AGENT, "create", "pods", "allow", 403);
-        nothing_forbidden(&read(&[quota.clone()])).unwrap();
+        nothing_forbidden(&read(std::slice::from_ref(&quota))).unwrap();
         let failure = nothing_forbidden(&read(&[quota, entry(AGENT, "delete", "pods", "forbid", 403)])).unwrap_err();
         assert!(failure.to_string().contains("agents: delete pods"), "{failure}");
     }

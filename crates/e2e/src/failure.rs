@@ -23,6 +23,10 @@ pub fn ensure(holds: bool, what: impl FnOnce() -> String) -> Outcome {
 }
 
 /// Fails unless both are the same, showing both.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "most are made for this call, and a & before each hides what is compared"
+)]
 pub fn same<A: PartialEq<B> + Debug, B: Debug>(what: &str, seen: A, wanted: B) -> Outcome {
     ensure(seen == wanted, || format!("{what}: seen {seen:?}, wanted {wanted:?}"))
 }

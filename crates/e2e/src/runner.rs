@@ -33,6 +33,7 @@ pub enum Operator {
 }
 
 /// One scenario.
+#[derive(Clone, Copy)]
 pub struct Scenario {
     /// Its name, by which it is chosen.
     pub name: &'static str,
