@@ -125,8 +125,11 @@ fn cut_off(state: &State, leader: &Leader, now: Moment) -> bool {
         now.since(heard) >= state.settings.cut_off_after
     };
     let others = view.content.members.without(state.me);
+    // Somebody who streams can be made a voter instead of one that is gone: that is for `voters`, and needs no other leader.
+    let streams = |peer: &super::state::Peer| peer.streaming && now.since(peer.heard) < state.settings.cut_off_after;
     state.settings.durability == Durability::Quorum
         && !state.stood_back
+        && !leader.peers.iter().any(streams)
         && voters.members().iter().all(silent)
         && view.content.sync.covered_by(&others)
 }
