@@ -47,7 +47,8 @@ impl std::fmt::Display for Right {
 pub enum Lack {
     /// It was allowed.
     None,
-    /// Kubernetes had removed the agent's Role with its cluster, moments before it removed the agent.
+    /// The account's rights were being removed: an agent's Role with its cluster, the operator's with its installation, in no
+    /// particular order with the pod that has them.
     Withdrawn,
     /// A right that we were to have.
     Missing,
@@ -99,7 +100,8 @@ impl Mark {
         file.seek(SeekFrom::Start(self.0)).map_err(harness::Error::file(&path))?;
         let lines = BufReader::new(file).lines().map_while(Result::ok);
         // Most lines are of no interest here: parsing only these is a tenth of the work. The last may be half-written.
-        let likely = lines.filter(|line| line.contains("system:serviceaccount:") || line.contains("\"rolebindings\""));
+        let likely =
+            lines.filter(|line| line.contains("system:serviceaccount:") || line.contains("rbac.authorization.k8s.io"));
         let mut reader = Reader::default();
         Ok(likely.filter_map(|line| reader.read(&serde_json::from_str(&line).ok()?)).collect())
     }
@@ -108,7 +110,7 @@ impl Mark {
 /// Reads entries in their order: a Role that was removed is gone until it is made again.
 #[derive(Default)]
 struct Reader {
-    /// Namespace and name of the bindings that Kubernetes removed with their cluster; without a name: all of the namespace.
+    /// Namespace (none: cluster-wide) and name (none: all) of roles and bindings that were removed and not made again.
     withdrawn: BTreeSet<(String, String)>,
 }
 
@@ -119,7 +121,7 @@ impl Reader {
         let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
         let verb = entry["verb"].as_str()?;
         let created = entry["responseStatus"]["code"] == 201;
-        if matches!(text("resource").as_str(), "roles" | "rolebindings") {
+        if matches!(text("resource").as_str(), "roles" | "rolebindings" | "clusterroles" | "clusterrolebindings") {
             match verb {
                 "delete" | "deletecollection" => drop(self.withdrawn.insert((text("namespace"), text("name")))),
                 _ if created => self.withdrawn.retain(|(namespace, _)| *namespace != text("namespace")),
@@ -131,9 +133,12 @@ impl Reader {
             none if none.is_empty() => text("resource"),
             subresource => format!("{}/{subresource}", text("resource")),
         };
-        let gone = [name, String::new()].map(|name| (namespace.clone(), name));
+        // The operator has several roles, whose names all begin with its own.
+        let gone = |(place, role): &(String, String)| {
+            (place.is_empty() || *place == namespace) && (role.is_empty() || role.starts_with(&name))
+        };
         let lack = match entry["annotations"]["authorization.k8s.io/decision"].as_str() {
-            Some("forbid") if gone.iter().any(|role| self.withdrawn.contains(role)) => Lack::Withdrawn,
+            Some("forbid") if self.withdrawn.iter().any(gone) => Lack::Withdrawn,
             Some("forbid") => Lack::Missing,
             _ => Lack::None,
         };

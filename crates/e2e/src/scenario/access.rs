@@ -21,7 +21,7 @@ pub fn nothing_forbidden(world: &World) -> Outcome {
     let count = |account| requests.iter().filter(|request| request.right.account == account).count();
     let withdrawn = requests.iter().filter(|request| request.lack == Lack::Withdrawn).count();
     say(&format!(
-        "         {} requests of the operator, {} of agents ({withdrawn} by agents whose cluster had just been deleted, and their Role)",
+        "         {} requests of the operator, {} of agents ({withdrawn} refused while their Role was being removed with the cluster or the operator)",
         count(Account::Operator),
         count(Account::Agent)
     ));
