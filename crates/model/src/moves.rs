@@ -348,7 +348,7 @@ fn fail(world: &mut World, fault: Fault, rules: &Rules) -> Result<(), Violation>
         Fault::Lose => {
             let lost = Arc::make_mut(&mut world.net).queue.pop_front();
             if rules.planted(Plant::WritesRetried) {
-                retry(world, lost, rules);
+                retry(world, lost.as_ref(), rules);
             }
         }
         Fault::Delay => {
@@ -392,9 +392,9 @@ fn fail(world: &mut World, fault: Fault, rules: &Rules) -> Result<(), Violation>
 }
 
 /// A client that retries sends again what had no answer, and takes the second answer for the first one's.
-fn retry(world: &mut World, lost: Option<Packet>, rules: &Rules) {
+fn retry(world: &mut World, lost: Option<&Packet>, rules: &Rules) {
     let Some(Packet { to, body: Body::Written { life, request, .. }, .. }) = lost else { return };
-    let at = usize::from(to);
+    let (at, life, request) = (usize::from(*to), *life, *request);
     let call = world.nodes[at].calls.iter().find(|call| call.request == request);
     if let Some(write) = call.and_then(|call| call.write.clone()) {
         crate::act::answer(world, at, life, request, write, rules);
