@@ -1,6 +1,5 @@
 //! What the cluster acknowledges while it is being hurt is what it has afterwards: the probe's word for it.
 
-use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
@@ -51,13 +50,14 @@ fn postmaster(of: &Target) -> Option<i32> {
 }
 
 /// The verdict on what three instances have. How much load a busy machine leaves room for is not the question here.
+#[expect(clippy::print_stderr, reason = "the gaps are for whoever reads the test's output")]
 async fn verdict(access: &Access, history: &History, instances: &[Target]) -> Verdict {
     let tables = finals(access, &[history.run().to_owned()], instances, Deadlines::default(), PATIENCE).await;
     let rules = Rules { least_rate: 0.0, ..Rules::default() };
     let verdict = check(std::slice::from_ref(history), &tables, &rules).unwrap();
     let gaps: Vec<_> = verdict.gaps.iter().map(|gap| format!("{:?} {:.3} s", gap.kind, gap.seconds)).collect();
     let counts = &verdict.writes;
-    writeln!(std::io::stderr(), "largest gaps: {}; {counts:?}", gaps.join(", ")).unwrap();
+    eprintln!("largest gaps: {}; {counts:?}", gaps.join(", "));
     verdict
 }
 
