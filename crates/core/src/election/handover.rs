@@ -97,20 +97,26 @@ pub(super) fn tick(state: &mut State, now: Moment, out: &mut Out) {
             if ballot.complete() || ballot.until <= now =>
         {
             match choose(state, *why, ballot, *end) {
-                Some((at_least, target)) => set_step(state, HandoverStep::Settling { target, at_least }),
+                Some((at_least, target)) => {
+                    let until = now.plus(state.settings.resume_after);
+                    set_step(state, HandoverStep::Settling { target, at_least, until });
+                }
                 None => resume(state, "no standby is known to have everything: PostgreSQL starts again in place", out),
             }
             tick(state, now, out);
         }
         Some(Handover { step: HandoverStep::Polling { .. }, .. }) => {}
-        Some(Handover { step: HandoverStep::Settling { target, at_least }, .. }) => {
-            let (target, at_least) = (*target, *at_least);
+        Some(Handover { step: HandoverStep::Settling { target, at_least, until }, .. }) => {
+            let (target, at_least, until) = (*target, *at_least, *until);
             // A write on its way would take the version that the consent names.
             if !state.known.unresolved() && leader.look_first == Look::Current {
                 match state.known.sound().cloned() {
                     Some(view) => consent(state, &view, target, at_least, now, out),
                     None => resume(state, "the Lease is damaged: nothing can be handed over", out),
                 }
+            } else if until <= now {
+                // Nobody may ever learn what became of it: an outage without end, for a write that tenure does not need.
+                resume(state, "an own write stays without an answer: PostgreSQL starts again in place", out);
             }
         }
     }

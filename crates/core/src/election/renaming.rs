@@ -214,7 +214,9 @@ fn age_leader(leader: &mut Leader, aging: &Aging, settings: &Settings) {
     aging.past_if(&mut leader.asked, settings.ask_every);
     aging.past(&mut leader.wrote, settings.renew_every);
     aging.past(&mut leader.renewed, settings.lease);
-    if let Some(Handover { step: HandoverStep::Polling { ballot, .. }, .. }) = &mut leader.handover {
-        aging.ahead(&mut ballot.until);
+    match &mut leader.handover {
+        Some(Handover { step: HandoverStep::Polling { ballot, .. }, .. }) => aging.ahead(&mut ballot.until),
+        Some(Handover { step: HandoverStep::Settling { until, .. }, .. }) => aging.ahead(until),
+        Some(Handover { step: HandoverStep::Stopping, .. }) | None => {}
     }
 }

@@ -150,10 +150,11 @@ pub(super) enum HandoverStep {
         ballot: Ballot,
         end: Option<Position>,
     },
-    /// Waiting for an own write to end before consent names a version.
+    /// Waiting for an own write to end before consent names a version; not for longer than until then.
     Settling {
         target: MemberId,
         at_least: Position,
+        until: Moment,
     },
 }
 

@@ -321,6 +321,21 @@ fn a_hand_over_to_one_that_lacks_the_end_of_the_log_is_not_made_and_the_primary_
 }
 
 #[test]
+fn a_hand_over_does_not_wait_for_ever_for_a_write_that_nobody_answers() {
+    let mut state = leader();
+    let (request, write) = write_of(&step(&mut state, Event::Tick, Moment(2_100))).expect("a renewal");
+    let effects = step(&mut state, Event::Written { request, outcome: Outcome::Ambiguous }, Moment(2_600));
+    let unchanged = LeaseView { uid: write.uid, version: LeaseVersion(6), content: write.content };
+    step(&mut state, Event::Lease { read: read_of(&effects), sight: Fact::Known(unchanged) }, Moment(2_650));
+    step(&mut state, Event::PostgresCrashed, Moment(2_700));
+    let polled = step(&mut state, stopped_at(10), Moment(2_800));
+    assert!(!consents(&step(&mut state, answer_to(&polled, 3, 10), Moment(2_900))), "the write may take the version");
+    let effects = step(&mut state, Event::Tick, Moment(4_900));
+    assert!(!consents(&effects) && effects.iter().any(|effect| matches!(effect, Effect::Lead { .. })));
+    assert_eq!(state.phase(), Phase::Leader);
+}
+
+#[test]
 fn e11_a_restarted_member_waits_longer_than_any_promise_it_may_have_forgotten() {
     let mut state = started();
     step(&mut state, seen(5, OTHER, 3), Moment(100));
