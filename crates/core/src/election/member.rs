@@ -94,7 +94,10 @@ pub(super) fn polled(state: &mut State, from: MemberId, poll: Poll, now: Moment,
         // To yield is to give up every claim from before, and to leave the asker the field for a while (E14). It is no promise: one that
         // refused the next who asks would, with three of them, keep everybody from ever having everybody's word.
         state.void_requests();
-        state.stand_back_until = state.stand_back_until.max(Some(now.plus(super::recovery::pause(state))));
+        // Who stands back already is not kept longer by the next who asks: two that ask in turn would keep the best one back for ever.
+        if state.stand_back_until.is_none_or(|until| until <= now) {
+            state.stand_back_until = Some(now.plus(super::recovery::pause(state)));
+        }
         if let Role::Member(member) = &mut state.role {
             member.quest = Quest::None;
         }

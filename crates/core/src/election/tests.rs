@@ -390,6 +390,21 @@ fn without_a_leader_a_damaged_lease_needs_the_word_of_everybody() {
 }
 
 #[test]
+fn e14_whoever_stands_back_is_not_kept_back_by_the_next_who_asks() {
+    let mut state = started();
+    step(&mut state, seen(5, OTHER, 3), Moment(0));
+    step(&mut state, Event::Lease { read: None, sight: Fact::Absent }, Moment(10_000));
+    let poll =
+        Poll { request: RequestId(1), incarnation: Incarnation(9), question: Question::Yield, term: Some(Term(3)) };
+    let asked = |from| Event::Received { from, message: Message::Poll(poll) };
+    step(&mut state, asked(OTHER), Moment(20_000));
+    let first = state.stand_back_until;
+    step(&mut state, asked(MemberId(77)), Moment(21_000));
+    assert!(first.is_some());
+    assert_eq!(state.stand_back_until, first);
+}
+
+#[test]
 fn one_without_a_usable_log_takes_no_lease() {
     let mut state = started();
     step(&mut state, seen(5, OTHER, 3), Moment(100));
