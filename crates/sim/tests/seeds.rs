@@ -4,7 +4,6 @@
 
 use bellwether_core::election::Plant;
 use bellwether_sim::fault::Kind;
-use bellwether_sim::ghost::Violation;
 use bellwether_sim::options::Options;
 use bellwether_sim::run::run;
 use bellwether_sim::sweep::{Sum, Until, sweep};
@@ -18,28 +17,18 @@ fn runs(seeds: std::ops::Range<u64>, plant: Option<Plant>) -> Sum {
     sweep(seeds, &Options { minutes: MINUTES, plant, ..Options::seed(0) }, threads, until, &|_| {})
 }
 
-/// What is known to be open: after the Lease was deleted and made again, members sometimes never agree on who takes it
-/// (`docs/proof/simulation.md`). It loses nothing, and the cluster stands still; every other broken promise fails the suite.
-fn known_to_be_open(violation: &Violation) -> bool {
-    violation.property == "READY" && violation.how.contains("Recovering")
-}
-
-/// A cluster that comes back too late, or not at all.
-fn late(violation: &Violation) -> bool {
-    matches!(violation.property, "READY" | "ZERO-WRITES")
-}
-
-/// Fails on every broken promise but those `tolerated`, which are printed with the command that replays them.
-fn all_pass(sum: &Sum, tolerated: fn(&Violation) -> bool) {
-    let broken = sum.failed.values().filter_map(|outcome| Some((outcome.seed, outcome.violation.as_ref()?)));
-    let said = |(seed, violation): (u64, &Violation)| {
-        format!("{}: {}; replay: bellwether-sim --trace {seed} --minutes {MINUTES}", violation.property, violation.how)
-    };
-    let (tolerated, broken): (Vec<_>, Vec<_>) = broken.partition(|(_, violation)| tolerated(violation));
-    for one in tolerated {
-        println!("open: {}", said(one));
-    }
-    let broken: Vec<_> = broken.into_iter().map(said).collect();
+fn all_pass(sum: &Sum) {
+    let broken: Vec<_> = sum
+        .failed
+        .values()
+        .filter_map(|outcome| outcome.violation.as_ref().map(|violation| (outcome.seed, violation)))
+        .map(|(seed, violation)| {
+            format!(
+                "{}: {}; replay: bellwether-sim --trace {seed} --minutes {MINUTES}",
+                violation.property, violation.how
+            )
+        })
+        .collect();
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
@@ -51,7 +40,7 @@ fn scaled(seeds: u64) -> u64 {
 #[test]
 fn the_same_seeds_as_ever_keep_every_promise_under_every_fault() {
     let sum = runs(0..scaled(300), None);
-    all_pass(&sum, known_to_be_open);
+    all_pass(&sum);
     println!("{} passed", sum.passed);
     let fired = |kind: &Kind| sum.coverage.keys().any(|(fired, _)| fired == kind);
     let silent: Vec<_> = Kind::ALL.iter().map(|(kind, _)| kind).filter(|kind| !fired(kind)).collect();
@@ -59,13 +48,12 @@ fn the_same_seeds_as_ever_keep_every_promise_under_every_fault() {
 }
 
 #[test]
-fn seeds_that_never_ran_before_lose_nothing() {
+fn seeds_that_never_ran_before_keep_every_promise() {
     // The only use of a real clock: it chooses which seeds, and says so.
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let first = since.as_secs() * 1_000;
     println!("seeds from {first}");
-    // One that comes back too late is printed: what is known to be open would fail one run of this suite in a few.
-    all_pass(&runs(first..first + scaled(200), None), late);
+    all_pass(&runs(first..first + scaled(200), None));
 }
 
 #[test]
