@@ -147,10 +147,13 @@ fn choose(state: &State, why: Why, ballot: &Ballot, end: Option<Position>) -> Op
     let certain = sync.newest().is_some() && sync.covered_by(&ballot.heard());
     let best = ballot.best()?;
     let fit = |(position, _): &(Position, MemberId)| {
-        end.is_some_and(|end| *position >= end)
-            || certain && *position == best.0
-            || planted!(state.settings, HandoverToAnybody)
-            || planted!(state.settings, HandoverBeforeStop)
+        if planted!(state.settings, HandoverToAnybody) {
+            return true;
+        }
+        if planted!(state.settings, HandoverBeforeStop) {
+            return true;
+        }
+        end.is_some_and(|end| *position >= end) || certain && *position == best.0
     };
     let wanted = match why {
         Why::Switchover(Some(target)) => {
