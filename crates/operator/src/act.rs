@@ -96,7 +96,7 @@ impl<P: Port> Actor<'_, P> {
     async fn contents(&self, name: &str, doing: &impl Fn() -> String) -> Result<Option<Contents>, Failure> {
         let found = observe::live(self.port, Resource::Child(Kind::Secret), &self.key.namespace, name).await;
         let Some(secret) = found.map_err(|error| Failure::of(doing(), error))? else { return Ok(None) };
-        let data: Option<BTreeMap<String, ByteString>> = serde_json::from_value(secret.data["data"].clone())
+        let data: Option<BTreeMap<String, ByteString>> = serde_json::from_value(secret["data"].clone())
             // The decoder's own words would show the contents.
             .map_err(|_| Failure::Secret { doing: doing(), cause: format!("Secret {name} can't be read") })?;
         Ok(Some(data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect()))

@@ -8,7 +8,6 @@ use bellwether_core::object::Kind;
 use bellwether_core::observed::Listing;
 use bellwether_runtime::queue::Priority;
 use bellwether_runtime::watch::{Cache, GroupBy, Key, Namespaces};
-use kube::api::DynamicObject;
 use serde_json::Value;
 
 use crate::port::Resource;
@@ -41,15 +40,15 @@ impl Caches {
     }
 
     /// What is known of a cluster's children of one kind.
-    pub fn listing(&self, kind: Kind, key: &Key) -> Listing<Value> {
+    pub fn listing(&self, kind: Kind, key: &Key) -> Listing<Arc<Value>> {
         let Some(cache) = self.children.get(&kind) else { return Listing::default() };
         // Completeness first: what arrives in between may be missing from the group, but not be called absent.
         let complete = cache.complete();
-        Listing { complete, items: cache.group(key).into_iter().map(|(name, object)| (name, json(&object))).collect() }
+        Listing { complete, items: cache.group(key) }
     }
 
     /// The answer to a write of ours.
-    pub fn remember(&self, kind: Kind, object: DynamicObject) {
+    pub fn remember(&self, kind: Kind, object: Value) {
         if let Some(cache) = self.children.get(&kind) {
             cache.remember(object);
         }
@@ -65,17 +64,11 @@ pub fn priority(cache: &Cache) -> Priority {
     }
 }
 
-/// As JSON.
-pub fn json(object: &DynamicObject) -> Value {
-    // It came from JSON.
-    serde_json::to_value(object).unwrap_or_default()
-}
-
-fn keep(_: &mut DynamicObject) {}
+fn keep(_: &mut Value) {}
 
 /// Which keys have a value is all that anybody asks of the cache.
-fn hide_contents(secret: &mut DynamicObject) {
-    if let Some(fields) = secret.data.as_object_mut() {
+fn hide_contents(secret: &mut Value) {
+    if let Some(fields) = secret.as_object_mut() {
         fields.remove("stringData");
         for value in
             fields.get_mut("data").and_then(Value::as_object_mut).into_iter().flat_map(|data| data.values_mut())
@@ -84,7 +77,8 @@ fn hide_contents(secret: &mut DynamicObject) {
             *value = if set { "AA==" } else { "" }.into();
         }
     }
-    if let Some(annotations) = &mut secret.metadata.annotations {
+    let annotations = secret.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+    if let Some(annotations) = annotations {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
     }
 }
@@ -96,16 +90,15 @@ mod tests {
 
     #[test]
     fn contents_of_secrets_are_not_kept() {
-        let mut secret: DynamicObject = serde_json::from_value(value!({
+        let mut secret = value!({
             "metadata": {"name": "s", "annotations": {
                 "kubectl.kubernetes.io/last-applied-configuration": "{\"stringData\": {\"password\": \"hunter2\"}}",
             }},
             "data": {"password": "aHVudGVyMg==", "empty": ""},
-        }))
-        .unwrap();
+        });
         hide_contents(&mut secret);
-        let kept = json(&secret).to_string();
+        let kept = secret.to_string();
         assert!(!kept.contains("aHVudGVyMg") && !kept.contains("hunter2"), "{kept}");
-        assert_eq!(secret.data["data"], value!({"password": "AA==", "empty": ""}));
+        assert_eq!(secret["data"], value!({"password": "AA==", "empty": ""}));
     }
 }

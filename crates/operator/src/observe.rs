@@ -2,6 +2,8 @@
 //!
 //! Never: calls a cluster absent because a cache doesn't have it. Volumes are deleted on that word, so the API server is asked.
 
+use std::sync::Arc;
+
 use bellwether_api::names::Names;
 use bellwether_core::contract::key;
 use bellwether_core::fact::Fact;
@@ -10,7 +12,7 @@ use bellwether_core::observed::{self, Observed, Raw};
 use bellwether_runtime::watch::Key;
 use serde_json::Value;
 
-use crate::caches::{Caches, json};
+use crate::caches::Caches;
 use crate::failure::Failure;
 use crate::port::{Answer, Port, Request, Resource, Verb};
 
@@ -18,14 +20,14 @@ use crate::port::{Answer, Port, Request, Resource, Verb};
 pub async fn observe(port: &impl Port, caches: &Caches, key: &Key) -> Result<Observed, Failure> {
     let children: std::collections::BTreeMap<_, _> =
         Kind::ALL.into_iter().map(|kind| (kind, caches.listing(kind, key))).collect();
-    let cached = caches.clusters.group(key).get(&key.name).map(|object| json(object));
+    let cached = caches.clusters.group(key).get(&key.name).cloned();
     let has_volumes = children.get(&Kind::PersistentVolumeClaim).is_some_and(|volumes| !volumes.items.is_empty());
     let cluster = match cached {
         Some(cluster) => Fact::Known(cluster),
         None if !caches.clusters.complete() => Fact::Unknown,
         // Nothing hangs on it, so nobody needs to be asked.
         None if !has_volumes => Fact::Absent,
-        None => Fact::looked_up(live_cluster(port, key).await?),
+        None => Fact::looked_up(live_cluster(port, key).await?.map(Arc::new)),
     };
     let owner_password = match &cluster {
         Fact::Known(cluster) => owner_password(port, key, cluster, &children[&Kind::Secret]).await?,
@@ -37,8 +39,7 @@ pub async fn observe(port: &impl Port, caches: &Caches, key: &Key) -> Result<Obs
 /// The cluster as the API server has it now.
 pub async fn live_cluster(port: &impl Port, key: &Key) -> Result<Option<Value>, Failure> {
     let found = live(port, Resource::Cluster, &key.namespace, &key.name).await;
-    let found = found.map_err(|error| Failure::of(format!("get PostgresCluster {key}"), error))?;
-    Ok(found.map(|cluster| json(&cluster)))
+    found.map_err(|error| Failure::of(format!("get PostgresCluster {key}"), error))
 }
 
 /// An object as the API server has it now.
@@ -51,7 +52,7 @@ async fn owner_password(
     port: &impl Port,
     at: &Key,
     cluster: &Value,
-    secrets: &observed::Listing<Value>,
+    secrets: &observed::Listing<Arc<Value>>,
 ) -> Result<Fact<()>, Failure> {
     let from = &cluster["spec"]["bootstrap"]["initdb"]["ownerPassword"];
     let (Some(name), Some(wanted)) = (from["name"].as_str(), from["key"].as_str()) else { return Ok(Fact::Absent) };
@@ -61,6 +62,6 @@ async fn owner_password(
     }
     let found = live(port, Resource::Child(Kind::Secret), &at.namespace, name).await;
     let found = found.map_err(|error| Failure::of(format!("get Secret {}/{name}", at.namespace), error))?;
-    let value = found.filter(|secret| secret.data["data"][wanted].as_str().is_some_and(|value| !value.is_empty()));
+    let value = found.filter(|secret| secret["data"][wanted].as_str().is_some_and(|value| !value.is_empty()));
     Ok(Fact::looked_up(value.map(|_| ())))
 }

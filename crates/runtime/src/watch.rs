@@ -12,7 +12,8 @@ use futures::{StreamExt, TryStreamExt};
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_api};
-use kube::{Client, Resource, ResourceExt};
+use kube::{Client, Resource};
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -45,16 +46,18 @@ pub enum GroupBy {
 }
 
 impl GroupBy {
-    fn key(&self, object: &DynamicObject) -> Option<Key> {
-        let name = match self {
-            Self::Itself => object.name_any(),
-            Self::Label(label) => object.labels().get(*label)?.clone(),
+    fn key(&self, object: &Value) -> Option<Key> {
+        let metadata = &object["metadata"];
+        let owner = match self {
+            Self::Itself => &metadata["name"],
+            Self::Label(label) => &metadata["labels"][label],
         };
-        Some(Key { namespace: object.namespace()?, name })
+        Some(Key { namespace: metadata["namespace"].as_str()?.to_owned(), name: owner.as_str()?.to_owned() })
     }
 }
 
-type Group = BTreeMap<String, Arc<DynamicObject>>;
+/// Objects are kept as JSON, and shared: every pass reads all of a cluster's, and few of them have changed since the last one.
+type Group = BTreeMap<String, Arc<Value>>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -64,7 +67,7 @@ struct State {
     /// The version of the last deletion that was seen.
     newest_deletion: u64,
     /// Objects of a list in progress, by scope.
-    listing: BTreeMap<String, Vec<Arc<DynamicObject>>>,
+    listing: BTreeMap<String, Vec<Arc<Value>>>,
 }
 
 /// A cache of one resource.
@@ -74,7 +77,7 @@ pub struct Cache {
     pub resource: ApiResource,
     group_by: GroupBy,
     /// Takes out what nobody may keep in memory (contents of Secrets) or needs (managed fields).
-    strip: fn(&mut DynamicObject),
+    strip: fn(&mut Value),
     state: Mutex<State>,
     listed: Notify,
     /// How often a watch broke.
@@ -107,7 +110,7 @@ impl Cache {
         resource: ApiResource,
         group_by: GroupBy,
         namespaces: &Namespaces,
-        strip: fn(&mut DynamicObject),
+        strip: fn(&mut Value),
     ) -> Arc<Self> {
         let state = State { unlisted: namespaces.scopes().into_iter().collect(), ..State::default() };
         Arc::new(Self {
@@ -158,7 +161,7 @@ impl Cache {
     }
 
     /// The objects of one owner, by name.
-    pub fn group(&self, key: &Key) -> BTreeMap<String, Arc<DynamicObject>> {
+    pub fn group(&self, key: &Key) -> BTreeMap<String, Arc<Value>> {
         self.locked().groups.get(key).cloned().unwrap_or_default()
     }
 
@@ -169,7 +172,7 @@ impl Cache {
 
     /// Remembers the answer to a write of ours, so that the next look sees it even if the watch is late. An answer from before a
     /// deletion that the watch has told of is left to the watch: it might bring back what is gone.
-    pub fn remember(&self, mut object: DynamicObject) {
+    pub fn remember(&self, mut object: Value) {
         self.strip(&mut object);
         if version(&object) > self.locked().newest_deletion {
             self.put(Arc::new(object));
@@ -209,7 +212,7 @@ impl Cache {
                     if std::mem::take(&mut broken) {
                         tracing::info!(resource = %self.resource.plural, %scope, "watch restored");
                     }
-                    for key in self.take(&scope, event) {
+                    for key in self.take(&scope, as_json(event)) {
                         changed(self, key);
                     }
                 }
@@ -226,7 +229,7 @@ impl Cache {
 
     /// Takes an event in and says whose objects changed. Synchronous and without a clock: a simulator feeds caches by it too.
     /// The scope is the namespace that is watched, empty for all.
-    pub fn take(&self, scope: &str, event: Event<DynamicObject>) -> Vec<Key> {
+    pub fn take(&self, scope: &str, event: Event<Value>) -> Vec<Key> {
         match event.modify(|object| self.strip(object)) {
             Event::Init => {
                 self.locked().listing.insert(scope.to_owned(), vec![]);
@@ -253,7 +256,7 @@ impl Cache {
             touched.iter().filter_map(|key| Some((key.clone(), state.groups.remove(key)?))).collect();
         for object in items {
             let Some(key) = self.group_by.key(&object) else { continue };
-            let name = object.name_any();
+            let name = name(&object).to_owned();
             let newer =
                 old.get(&key).and_then(|group| group.get(&name)).filter(|kept| version(kept) > version(&object));
             state.groups.entry(key.clone()).or_default().insert(name, newer.cloned().unwrap_or(object));
@@ -264,25 +267,26 @@ impl Cache {
         touched.into_iter().collect()
     }
 
-    fn put(&self, object: Arc<DynamicObject>) -> Option<Key> {
+    fn put(&self, object: Arc<Value>) -> Option<Key> {
         let key = self.group_by.key(&object)?;
         let mut state = self.locked();
         let group = state.groups.entry(key.clone()).or_default();
-        let stale = group.get(&object.name_any()).is_some_and(|kept| version(kept) >= version(&object));
+        let stale = group.get(name(&object)).is_some_and(|kept| version(kept) >= version(&object));
         if stale {
             return None;
         }
-        group.insert(object.name_any(), object);
+        group.insert(name(&object).to_owned(), object);
         Some(key)
     }
 
     /// Another object of that name may have come meanwhile; it stays.
-    fn drop_deleted(&self, object: &DynamicObject) -> Option<Key> {
+    fn drop_deleted(&self, object: &Value) -> Option<Key> {
         let key = self.group_by.key(object)?;
         let mut state = self.locked();
         state.newest_deletion = state.newest_deletion.max(version(object));
         if let Some(group) = state.groups.get_mut(&key) {
-            group.retain(|name, kept| *name != object.name_any() || kept.metadata.uid != object.metadata.uid);
+            let uid = |object: &Value| object["metadata"]["uid"].as_str().map(str::to_owned);
+            group.retain(|kept_name, kept| kept_name != name(object) || uid(kept) != uid(object));
             if group.is_empty() {
                 state.groups.remove(&key);
             }
@@ -290,8 +294,10 @@ impl Cache {
         Some(key)
     }
 
-    fn strip(&self, object: &mut DynamicObject) {
-        object.metadata.managed_fields = None;
+    fn strip(&self, object: &mut Value) {
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("managedFields");
+        }
         (self.strip)(object);
     }
 
@@ -301,8 +307,24 @@ impl Cache {
 }
 
 /// Resource versions are etcd revisions: of two versions of one object, the larger is the newer.
-fn version(object: &DynamicObject) -> u64 {
-    object.metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
+fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+fn as_json(event: Event<DynamicObject>) -> Event<Value> {
+    // It came from JSON.
+    let json = |object: DynamicObject| serde_json::to_value(object).unwrap_or_default();
+    match event {
+        Event::Apply(object) => Event::Apply(json(object)),
+        Event::Delete(object) => Event::Delete(json(object)),
+        Event::InitApply(object) => Event::InitApply(json(object)),
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+    }
 }
 
 #[cfg(test)]
@@ -315,12 +337,11 @@ mod tests {
         let pods = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods");
         Cache::new(pods, GroupBy::Label("owner"), &Namespaces::All, |_| {})
     }
-    fn pod(name: &str, uid: &str, version: u64) -> DynamicObject {
-        serde_json::from_value(json!({"metadata": {
+    fn pod(name: &str, uid: &str, version: u64) -> Value {
+        json!({"metadata": {
             "name": name, "namespace": "ns", "uid": uid, "resourceVersion": version.to_string(), "labels": {"owner": "o"},
             "managedFields": [{"manager": "m"}],
-        }}))
-        .unwrap()
+        }})
     }
     fn owner() -> Key {
         Key { namespace: "ns".into(), name: "o".into() }
@@ -378,6 +399,6 @@ mod tests {
     fn managed_fields_are_not_kept() {
         let cache = cache();
         cache.take("", Event::Apply(pod("a", "1", 5)));
-        assert_eq!(cache.group(&owner())["a"].metadata.managed_fields, None);
+        assert_eq!(cache.group(&owner())["a"]["metadata"].get("managedFields"), None);
     }
 }

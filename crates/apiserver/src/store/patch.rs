@@ -56,12 +56,13 @@ impl Store {
         let mut config = schema::decode_applied(&target.resource, config.clone())?;
         check_name(target, &mut config)?;
         check_namespace(target, &mut config)?;
-        let merged = apply::apply(target, current.map(|current| &**current), &config, write)?;
+        let version = object::meta_str(&config, "resourceVersion").to_owned();
+        let uid = object::uid(&config).to_owned();
+        let merged = apply::apply(target, current.map(|current| &**current), config, write)?;
         let Some(current) = current else {
             if target.subresource != Subresource::Main {
                 return Err(ApiError::not_found(&target.resource, &target.name));
             }
-            let uid = object::uid(&config);
             if !uid.is_empty() {
                 let why =
                     format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
@@ -70,11 +71,9 @@ impl Store {
             let created = schema::complete(&target.resource, merged);
             return self.insert(target, created, write, Vec::new(), Operation::Apply);
         };
-        let version = object::meta_str(&config, "resourceVersion");
         if !version.is_empty() && version != object::meta_str(current, "resourceVersion") {
             return Err(ApiError::modified(&target.resource, &target.name));
         }
-        let uid = object::uid(&config);
         if !uid.is_empty() && uid != object::uid(current) {
             let why = format!(
                 "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",

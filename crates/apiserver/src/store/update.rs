@@ -214,17 +214,13 @@ fn set_path(object: &mut Value, path: &str, new: Value) {
 fn keep_what_is_not_theirs(target: &Target, current: &Value, object: &mut Value) {
     let resource = &target.resource;
     if target.subresource == Subresource::Status {
-        let status = object.get("status").cloned();
-        let meta = object::meta(object).clone();
-        *object = current.clone();
-        set_or_remove(object, "status", status);
-        let managed = meta.get("managedFields").cloned();
-        if !resource.custom {
-            for field in ["labels", "annotations", "finalizers"] {
-                set_or_remove(&mut object["metadata"], field, meta.get(field).cloned());
-            }
+        let mut written = std::mem::replace(object, apply::without_managed(current));
+        set_or_remove(object, "status", written.as_object_mut().and_then(|written| written.remove("status")));
+        let meta = object::meta_mut(&mut written);
+        let fields: &[&str] = if resource.custom { &[] } else { &["labels", "annotations", "finalizers"] };
+        for field in fields.iter().chain(&["managedFields"]) {
+            set_or_remove(&mut object["metadata"], field, meta.remove(*field));
         }
-        set_or_remove(&mut object["metadata"], "managedFields", managed);
         return;
     }
     if resource.has_status {

@@ -8,6 +8,7 @@ mod read;
 mod volume;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bellwether_api::names::Names;
 use bellwether_api::v1::PostgresCluster;
@@ -43,7 +44,7 @@ pub struct Observed {
     /// The configuration in the ConfigMap, where there is one that can be read.
     pub config: Fact<InstanceConfig>,
     /// Everything else, as the API server has it.
-    pub objects: BTreeMap<Kind, Listing<Value>>,
+    pub objects: BTreeMap<Kind, Listing<Arc<Value>>>,
     /// Whether the Secret that the user named for the owner's password has it. Absent when it doesn't, or none is named.
     pub owner_password: Fact<()>,
     /// Objects that could not be decoded, with why.
@@ -119,7 +120,11 @@ impl Observed {
 
     /// What is known of an object that has no type of its own here.
     pub fn object(&self, kind: Kind, name: &str) -> Fact<&Value> {
-        self.objects.get(&kind).map_or(Fact::Unknown, |listing| listing.get(name))
+        match self.objects.get(&kind).map_or(Fact::Unknown, |listing| listing.get(name)) {
+            Fact::Known(object) => Fact::Known(object),
+            Fact::Absent => Fact::Absent,
+            Fact::Unknown => Fact::Unknown,
+        }
     }
 
     /// Whether pods, volumes and Lease were seen: what must be before anything is removed.

@@ -2,6 +2,7 @@
 //! incomplete: what we can't read must not look absent.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bellwether_api::labels;
 use bellwether_api::names::{CONFIG_KEY, Names};
@@ -9,6 +10,7 @@ use bellwether_api::v1::PostgresCluster;
 use k8s_openapi::api::coordination::v1 as coordination;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -20,9 +22,9 @@ use crate::object::Kind;
 #[derive(Clone, Debug, Default)]
 pub struct Raw {
     /// The cluster.
-    pub cluster: Fact<Value>,
+    pub cluster: Fact<Arc<Value>>,
     /// Its children. A kind that is missing was not looked at.
-    pub children: BTreeMap<Kind, Listing<Value>>,
+    pub children: BTreeMap<Kind, Listing<Arc<Value>>>,
     /// See [`Observed::owner_password`].
     pub owner_password: Fact<()>,
 }
@@ -32,7 +34,7 @@ pub fn observe(namespace: &str, name: &str, mut raw: Raw) -> Observed {
     let names = Names::of(name);
     let mut unreadable = vec![];
     let cluster = match raw.cluster {
-        Fact::Known(value) => match serde_json::from_value::<PostgresCluster>(value) {
+        Fact::Known(value) => match PostgresCluster::deserialize(&*value) {
             Ok(cluster) => Fact::Known(cluster),
             Err(why) => {
                 unreadable.push(format!("PostgresCluster {name}: {why}"));
@@ -86,13 +88,13 @@ pub(super) fn controller(metadata: &ObjectMeta) -> Option<String> {
 
 fn decoded<K: DeserializeOwned, T>(
     kind: Kind,
-    listing: &Listing<Value>,
+    listing: &Listing<Arc<Value>>,
     read: impl Fn(&K) -> Option<T>,
     unreadable: &mut Vec<String>,
 ) -> Listing<T> {
     let mut result = Listing { complete: listing.complete, items: BTreeMap::new() };
     for (name, value) in &listing.items {
-        match K::deserialize(value) {
+        match K::deserialize(&**value) {
             Ok(object) => {
                 result.items.extend(read(&object).map(|item| (name.clone(), item)));
             }

@@ -1,6 +1,7 @@
 //! A tiny world for tests: it holds objects as JSON, carries out plans, and lets agents and kubelets do their part at once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bellwether_api::labels;
 use jiff::Timestamp;
@@ -50,10 +51,11 @@ impl World {
         let mut children = BTreeMap::new();
         for kind in Kind::ALL {
             let of_kind = self.objects.iter().filter(|((other, _), _)| *other == kind);
-            let items = of_kind.map(|((_, name), value)| (name.clone(), value.clone())).collect();
+            let items = of_kind.map(|((_, name), value)| (name.clone(), Arc::new(value.clone()))).collect();
             children.insert(kind, Listing { complete: !self.unseen.contains(&kind), items });
         }
-        let raw = Raw { cluster: Fact::looked_up(self.cluster.clone()), children, owner_password: Fact::Absent };
+        let cluster = Fact::looked_up(self.cluster.clone().map(Arc::new));
+        let raw = Raw { cluster, children, owner_password: Fact::Absent };
         observe("shop", NAME, raw)
     }
 

@@ -60,7 +60,7 @@ impl Port for Kube {
 async fn carry_out(api: &Api<DynamicObject>, name: &str, verb: Verb) -> Answer {
     let manager = || Some(labels::OPERATOR_MANAGER.to_owned());
     let written = match verb {
-        Verb::Get => return api.get_opt(name).await.map_err(|error| error.into()),
+        Verb::Get => return Ok(api.get_opt(name).await?.map(|found| json(&found))),
         Verb::Create(object) => {
             let params = PostParams { field_manager: manager(), ..PostParams::default() };
             api.create(&params, &readable(object)?).await
@@ -81,7 +81,12 @@ async fn carry_out(api: &Api<DynamicObject>, name: &str, verb: Verb) -> Answer {
             return api.delete(name, &params).await.map(|_| None).map_err(|error| error.into());
         }
     };
-    Ok(Some(written?))
+    Ok(Some(json(&written?)))
+}
+
+fn json(object: &DynamicObject) -> Value {
+    // It came from JSON.
+    serde_json::to_value(object).unwrap_or_default()
 }
 
 /// What we build always is an object; were it not, the API server would say the same.

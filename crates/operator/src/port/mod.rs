@@ -16,7 +16,7 @@ mod kube;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 
-use ::kube::api::{ApiResource, DynamicObject};
+use ::kube::api::ApiResource;
 use ::kube::core::GroupVersionKind;
 use bellwether_api::v1::PostgresCluster;
 use bellwether_core::object::Kind;
@@ -40,7 +40,7 @@ pub trait Port {
 
 /// The object as it is after the request. Nothing when a read found nothing, and after a deletion, whose answer doesn't tell
 /// whether the object is gone or on its way out.
-pub type Answer = Result<Option<DynamicObject>, CallError>;
+pub type Answer = Result<Option<Value>, CallError>;
 
 /// One request. The field managers are the operator's own: one for status, one for the rest.
 #[derive(Clone, PartialEq)]

@@ -37,7 +37,7 @@ use bellwether_core::object::hash;
 use bellwether_runtime::queue::Outcome;
 use bellwether_runtime::watch::{Cache, Key};
 use jiff::Timestamp;
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::ApiResource;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
@@ -252,8 +252,16 @@ impl From<ApiError> for CallError {
     }
 }
 
-fn object(value: &Arc<Value>) -> DynamicObject {
-    serde_json::from_value(Value::clone(value)).expect("the store holds objects only")
+/// A copy, without the record of ownership: no cache keeps it, and it is the longest part of many.
+fn object(value: &Value) -> Value {
+    let metadata = |meta: &serde_json::Map<String, Value>| {
+        meta.iter().filter(|(name, _)| *name != "managedFields").map(|(name, value)| (name.clone(), value.clone())).collect()
+    };
+    let fields = value.as_object().into_iter().flatten().map(|(name, value)| match value {
+        Value::Object(meta) if name == "metadata" => (name.clone(), Value::Object(metadata(meta))),
+        other => (name.clone(), other.clone()),
+    });
+    fields.collect()
 }
 
 /// One of the operator's watches: a list first, changes after it, and a list again when history doesn't reach far enough.
@@ -271,7 +279,7 @@ impl Watch {
     }
 
     /// What the API server has told since the last time. It reaches the operator when the driver gives it to [`Watch::deliver`].
-    pub fn news(&mut self, store: &Store) -> Vec<Event<DynamicObject>> {
+    pub fn news(&mut self, store: &Store) -> Vec<Event<Value>> {
         if let Some(cursor) = &mut self.cursor {
             match store.poll(cursor) {
                 Ok(changes) => {
@@ -288,7 +296,7 @@ impl Watch {
     }
 
     /// Hands an event to the cache, as the real watch does. Whose objects changed is for the queue.
-    pub fn deliver(&self, event: Event<DynamicObject>) -> Vec<Key> {
+    pub fn deliver(&self, event: Event<Value>) -> Vec<Key> {
         self.cache.take(&self.scope, event)
     }
 
@@ -298,7 +306,7 @@ impl Watch {
     }
 
     /// Nothing as long as the kind isn't served, as after a CRD was removed.
-    fn list(&mut self, store: &Store) -> Vec<Event<DynamicObject>> {
+    fn list(&mut self, store: &Store) -> Vec<Event<Value>> {
         let ApiResource { group, version, plural, .. } = &self.cache.resource;
         let Some(resource) = store.resource(group, version, plural) else { return vec![] };
         let options =

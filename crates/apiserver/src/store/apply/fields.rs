@@ -4,13 +4,14 @@
 //! element of a set by its value. A node is a member, or only leads to members.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-/// A set of paths.
+/// A set of paths. What two sets have in common they share: most of what a write does to one leaves most of it alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FieldSet {
-    nodes: BTreeMap<String, Node>,
+    nodes: Arc<BTreeMap<String, Node>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +28,7 @@ impl FieldSet {
     /// Adds a path.
     pub(super) fn insert(&mut self, path: &[String]) {
         let Some((first, rest)) = path.split_first() else { return };
-        let node = self.nodes.entry(first.clone()).or_default();
+        let node = Arc::make_mut(&mut self.nodes).entry(first.clone()).or_default();
         if rest.is_empty() {
             node.member = true;
         } else {
@@ -45,17 +46,48 @@ impl FieldSet {
         self.nodes.get(element).map(|node| &node.children).filter(|children| !children.is_empty())
     }
 
+    /// The elements of this level: whether each is a member, and what lies below it.
+    pub(super) fn elements(&self) -> impl Iterator<Item = (&str, bool, &FieldSet)> {
+        self.nodes.iter().map(|(element, node)| (element.as_str(), node.member, &node.children))
+    }
+
     pub(super) fn union(&self, other: &FieldSet) -> FieldSet {
-        let mut all = self.clone();
-        for (element, node) in &other.nodes {
-            let mine = all.nodes.entry(element.clone()).or_default();
-            mine.member |= node.member;
-            mine.children = mine.children.union(&node.children);
+        if self.nodes.is_empty() || Arc::ptr_eq(&self.nodes, &other.nodes) {
+            return other.clone();
         }
-        all
+        if other.nodes.is_empty() {
+            return self.clone();
+        }
+        let mut all = BTreeMap::clone(&self.nodes);
+        for (element, node) in other.nodes.iter() {
+            match all.get_mut(element) {
+                Some(mine) => {
+                    mine.member |= node.member;
+                    mine.children = mine.children.union(&node.children);
+                }
+                None => drop(all.insert(element.clone(), node.clone())),
+            }
+        }
+        FieldSet { nodes: Arc::new(all) }
+    }
+
+    /// Whether every member of this is one of the other.
+    pub(super) fn within(&self, other: &FieldSet) -> bool {
+        Arc::ptr_eq(&self.nodes, &other.nodes)
+            || self.nodes.iter().all(|(element, node)| match other.nodes.get(element) {
+                Some(theirs) => (!node.member || theirs.member) && node.children.within(&theirs.children),
+                None => !node.member && node.children.is_empty(),
+            })
+    }
+
+    fn meets(&self, other: &FieldSet) -> bool {
+        other.nodes.keys().any(|element| self.nodes.contains_key(element))
     }
 
     pub(super) fn intersection(&self, other: &FieldSet) -> FieldSet {
+        if !self.meets(other) {
+            return FieldSet::default();
+        }
         self.combined(
             other,
             |mine, theirs| mine && theirs,
@@ -68,6 +100,9 @@ impl FieldSet {
 
     /// Members that are not members of the other; what lies below one of those stays.
     pub(super) fn difference(&self, other: &FieldSet) -> FieldSet {
+        if !self.meets(other) {
+            return self.clone();
+        }
         self.combined(
             other,
             |mine, theirs| mine && !theirs,
@@ -81,13 +116,13 @@ impl FieldSet {
     /// Without the other's members and all that lies below them.
     pub(super) fn without_subtrees(&self, other: &FieldSet) -> FieldSet {
         let mut kept = FieldSet::default();
-        for (element, node) in &self.nodes {
+        for (element, node) in self.nodes.iter() {
             let children = match other.nodes.get(element) {
                 Some(theirs) if theirs.member => continue,
                 Some(theirs) => node.children.without_subtrees(&theirs.children),
                 None => node.children.clone(),
             };
-            kept.put(element, node.member, children);
+            kept.put(element.clone(), node.member, children);
         }
         kept
     }
@@ -99,17 +134,18 @@ impl FieldSet {
         below: impl Fn(&FieldSet, Option<&FieldSet>) -> FieldSet,
     ) -> FieldSet {
         let mut result = FieldSet::default();
-        for (element, node) in &self.nodes {
+        for (element, node) in self.nodes.iter() {
             let theirs = other.nodes.get(element);
             let children = below(&node.children, theirs.map(|node| &node.children));
-            result.put(element, member(node.member, theirs.is_some_and(|node| node.member)), children);
+            result.put(element.clone(), member(node.member, theirs.is_some_and(|node| node.member)), children);
         }
         result
     }
 
-    fn put(&mut self, element: &str, member: bool, children: FieldSet) {
+    /// Sets an element of this level, unless that would say nothing.
+    pub(super) fn put(&mut self, element: String, member: bool, children: FieldSet) {
         if member || !children.is_empty() {
-            self.nodes.insert(element.to_owned(), Node { member, children });
+            Arc::make_mut(&mut self.nodes).insert(element, Node { member, children });
         }
     }
 
@@ -121,12 +157,12 @@ impl FieldSet {
 
     fn with_named_below(&self, named: &dyn Fn(&[String]) -> bool, path: &mut Vec<String>) -> FieldSet {
         let mut result = FieldSet::default();
-        for (element, node) in &self.nodes {
+        for (element, node) in self.nodes.iter() {
             path.push(element.clone());
             let children = node.children.with_named_below(named, path);
             let member = node.member || (!children.is_empty() && named(path));
             path.pop();
-            result.put(element, member, children);
+            result.put(element.clone(), member, children);
         }
         result
     }
@@ -144,7 +180,7 @@ impl FieldSet {
             path.push(element.clone());
             paths.push(path);
         }
-        for (element, node) in &self.nodes {
+        for (element, node) in self.nodes.iter() {
             prefix.push(element.clone());
             node.children.collect(prefix, paths);
             prefix.pop();
@@ -154,7 +190,7 @@ impl FieldSet {
     /// As FieldsV1.
     pub(super) fn to_json(&self) -> Value {
         let mut map = Map::new();
-        for (element, node) in &self.nodes {
+        for (element, node) in self.nodes.iter() {
             let mut below = match node.children.to_json() {
                 Value::Object(below) => below,
                 _ => Map::new(),
@@ -172,7 +208,7 @@ impl FieldSet {
         let mut set = FieldSet::default();
         for (element, below) in json.as_object().into_iter().flatten().filter(|(element, _)| *element != ".") {
             let member = below.as_object().is_none_or(|below| below.is_empty() || below.contains_key("."));
-            set.put(element, member, FieldSet::from_json(below));
+            set.put(element.clone(), member, FieldSet::from_json(below));
         }
         set
     }

@@ -1,6 +1,7 @@
 //! Who owns which fields: `metadata.managedFields`, read and written.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
@@ -110,7 +111,7 @@ fn entry(manager: &Manager, owned: &Owned) -> Value {
 }
 
 /// Fields that nobody owns: the object's identity and what only the server writes.
-pub(super) fn unowned() -> FieldSet {
+pub(super) static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::from_json(&json!({
         "f:apiVersion": {}, "f:kind": {},
         "f:metadata": {
@@ -118,4 +119,4 @@ pub(super) fn unowned() -> FieldSet {
             "f:managedFields": {}, "f:resourceVersion": {}, "f:deletionTimestamp": {}, "f:deletionGracePeriodSeconds": {},
         },
     }))
-}
+});

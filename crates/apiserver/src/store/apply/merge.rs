@@ -15,37 +15,46 @@ pub(super) struct Comparison {
     pub(super) removed: FieldSet,
 }
 
+/// A step on the way into a value. Its name in a set of fields is made only where it is asked for: most of what is compared is equal.
+#[derive(Clone)]
+enum Step<'v> {
+    Field(&'v str),
+    Element(&'v str),
+}
+
+type Path<'v> = Vec<Step<'v>>;
+
+fn named(path: &[Step<'_>]) -> Vec<String> {
+    path.iter()
+        .map(|step| match step {
+            Step::Field(name) => format!("f:{name}"),
+            Step::Element(name) => (*name).to_owned(),
+        })
+        .collect()
+}
+
 /// The fields that a configuration states.
 pub(super) fn fields_of(shape: Shape<'_>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
-    collect(shape, value, &mut Vec::new(), &mut set);
-    set
-}
-
-fn collect(shape: Shape<'_>, value: &Value, path: &mut Vec<String>, set: &mut FieldSet) {
     match (shape.form(value), value) {
         (Form::Map, Value::Object(map)) => {
             for (key, value) in map {
-                path.push(format!("f:{key}"));
-                collect(shape.field(key), value, path, set);
+                let below = shape.field(key);
+                let whole = matches!(below.form(value), Form::Leaf);
                 // A key of a map is owned itself; a field of a struct only through what is in it, unless nothing is.
-                if !shape.names(key) || value.as_object().is_some_and(Map::is_empty) {
-                    set.insert(path);
-                }
-                path.pop();
+                let member = whole || !shape.names(key) || value.as_object().is_some_and(Map::is_empty);
+                set.put(format!("f:{key}"), member, fields_of(below, value));
             }
         }
         (form @ (Form::Keyed(_) | Form::Set), Value::Array(items)) => {
             let keys = keys(&form);
             for item in items {
-                path.push(shape.element_name(keys, item));
-                collect(shape.element(), item, path, set);
-                set.insert(path);
-                path.pop();
+                set.put(shape.element_name(keys, item), true, fields_of(shape.element(), item));
             }
         }
-        _ => set.insert(path),
+        _ => {}
     }
+    set
 }
 
 fn keys<'a>(form: &'a Form<'a>) -> Option<&'a [&'a str]> {
@@ -60,25 +69,27 @@ pub(super) fn repeated(shape: Shape<'_>, value: &Value) -> Option<String> {
     repeated_at(shape, value, &mut Vec::new())
 }
 
-fn repeated_at(shape: Shape<'_>, value: &Value, path: &mut Vec<String>) -> Option<String> {
-    let mut below = |shape: Shape<'_>, element: String, value: &Value| {
-        path.push(element);
-        let found = repeated_at(shape, value, path);
-        path.pop();
-        found
-    };
+fn repeated_at<'v>(shape: Shape<'_>, value: &'v Value, path: &mut Path<'v>) -> Option<String> {
     match (shape.form(value), value) {
-        (Form::Map, Value::Object(map)) => {
-            map.iter().find_map(|(key, value)| below(shape.field(key), format!("f:{key}"), value))
-        }
+        (Form::Map, Value::Object(map)) => map.iter().find_map(|(key, value)| {
+            path.push(Step::Field(key));
+            let found = repeated_at(shape.field(key), value, path);
+            path.pop();
+            found
+        }),
         (form @ (Form::Keyed(_) | Form::Set), Value::Array(items)) => {
             let keys = keys(&form);
             let names: Vec<String> = items.iter().map(|item| shape.element_name(keys, item)).collect();
             if let Some(index) = (1..names.len()).find(|index| names[..*index].contains(&names[*index])) {
                 let element = display(std::slice::from_ref(&names[index]));
-                return Some(format!("{}: duplicate entries for key {element}", display(path)));
+                return Some(format!("{}: duplicate entries for key {element}", display(&named(path))));
             }
-            items.iter().zip(names).find_map(|(item, name)| below(shape.element(), name, item))
+            items.iter().zip(names).find_map(|(item, name)| {
+                // What is repeated further down is told by its whole path, whose names live no longer than this list's.
+                let mut path: Vec<Step<'_>> = path.clone();
+                path.push(Step::Element(&name));
+                repeated_at(shape.element(), item, &mut path)
+            })
         }
         _ => None,
     }
@@ -91,22 +102,28 @@ pub(super) fn compare(shape: Shape<'_>, old: &Value, new: &Value) -> Comparison 
     comparison
 }
 
-fn differ(shape: Shape<'_>, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<String>, out: &mut Comparison) {
+fn differ<'v>(
+    shape: Shape<'_>,
+    old: Option<&'v Value>,
+    new: Option<&'v Value>,
+    path: &mut Path<'v>,
+    out: &mut Comparison,
+) {
     if old == new {
         return;
     }
     match (old, new) {
         (Some(old), Some(new)) if !same_form(shape, old, new) => {
-            out.modified.insert(path);
+            out.modified.insert(&named(path));
             inside(shape, Some(old), None, path, out);
             inside(shape, None, Some(new), path, out);
         }
         _ => {
             inside(shape, old, new, path, out);
             match (old, new) {
-                (None, Some(_)) => out.added.insert(path),
-                (Some(_), None) => out.removed.insert(path),
-                (Some(old), Some(_)) if matches!(shape.form(old), Form::Leaf) => out.modified.insert(path),
+                (None, Some(_)) => out.added.insert(&named(path)),
+                (Some(_), None) => out.removed.insert(&named(path)),
+                (Some(old), Some(_)) if matches!(shape.form(old), Form::Leaf) => out.modified.insert(&named(path)),
                 _ => {}
             }
         }
@@ -118,26 +135,28 @@ fn same_form(shape: Shape<'_>, old: &Value, new: &Value) -> bool {
         && (old.is_array() == new.is_array())
 }
 
-fn inside(shape: Shape<'_>, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<String>, out: &mut Comparison) {
+fn inside<'v>(
+    shape: Shape<'_>,
+    old: Option<&'v Value>,
+    new: Option<&'v Value>,
+    path: &mut Path<'v>,
+    out: &mut Comparison,
+) {
     let Some(either) = new.or(old) else { return };
     match shape.form(either) {
         Form::Leaf => {}
         Form::Map => {
             let (old, new) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
-            let names = old.into_iter().chain(new).flat_map(Map::keys);
-            let mut seen: Vec<&String> = names.collect();
-            seen.sort();
-            seen.dedup();
-            for name in seen {
-                path.push(format!("f:{name}"));
-                differ(
-                    shape.field(name),
-                    old.and_then(|map| map.get(name)),
-                    new.and_then(|map| map.get(name)),
-                    path,
-                    out,
-                );
-                path.pop();
+            let mut names: Vec<&String> = old.into_iter().chain(new).flat_map(Map::keys).collect();
+            names.sort();
+            names.dedup();
+            for name in names {
+                let (old, new) = (old.and_then(|map| map.get(name)), new.and_then(|map| map.get(name)));
+                if old != new {
+                    path.push(Step::Field(name));
+                    differ(shape.field(name), old, new, path, out);
+                    path.pop();
+                }
             }
         }
         form @ (Form::Keyed(_) | Form::Set) => {
@@ -147,9 +166,10 @@ fn inside(shape: Shape<'_>, old: Option<&Value>, new: Option<&Value>, path: &mut
             names.sort();
             names.dedup();
             for name in names {
-                path.push(name.clone());
-                differ(shape.element(), find(&old, name), find(&new, name), path, out);
-                path.pop();
+                // The names live no longer than this list's elements, so the way goes on in a copy.
+                let mut path: Vec<Step<'_>> = path.clone();
+                path.push(Step::Element(name));
+                differ(shape.element(), find(&old, name), find(&new, name), &mut path, out);
             }
         }
     }
@@ -163,27 +183,25 @@ fn find<'v>(elements: &[(String, &'v Value)], name: &str) -> Option<&'v Value> {
     elements.iter().find(|(one, _)| one == name).map(|(_, item)| *item)
 }
 
-/// The live value with a configuration merged into it.
-pub(super) fn merge(shape: Shape<'_>, live: &Value, config: &Value) -> Value {
-    if !same_form(shape, live, config) {
-        return config.clone();
+/// Merges a configuration into the live value.
+pub(super) fn merge(shape: Shape<'_>, live: &mut Value, config: Value) {
+    if !same_form(shape, live, &config) {
+        *live = config;
+        return;
     }
-    match (shape.form(config), live, config) {
+    match (shape.form(&config), live, config) {
         (Form::Map, Value::Object(live), Value::Object(config)) => {
-            let mut merged = live.clone();
             for (key, value) in config {
-                let value = match live.get(key) {
-                    Some(live) => merge(shape.field(key), live, value),
-                    None => value.clone(),
-                };
-                merged.insert(key.clone(), value);
+                match live.get_mut(&key) {
+                    Some(live) => merge(shape.field(&key), live, value),
+                    None => drop(live.insert(key, value)),
+                }
             }
-            Value::Object(merged)
         }
-        (form @ (Form::Keyed(_) | Form::Set), Value::Array(_), Value::Array(_)) => {
-            merge_lists(shape, keys(&form), live, config)
+        (form @ (Form::Keyed(_) | Form::Set), live @ Value::Array(_), config @ Value::Array(_)) => {
+            *live = merge_lists(shape, keys(&form), live, &config);
         }
-        _ => config.clone(),
+        (_, live, config) => *live = config,
     }
 }
 
@@ -197,8 +215,12 @@ fn merge_lists(shape: Shape<'_>, keys: Option<&[&str]>, live: &Value, config: &V
     let mut take = |merged: &mut Vec<Value>| -> Option<&String> {
         let (name, item) = theirs.next()?;
         merged.push(match by_name.get(name.as_str()) {
-            Some(live) => merge(shape.element(), live, item),
-            None => (*item).clone(),
+            Some(live) => {
+                let mut element = Value::clone(live);
+                merge(shape.element(), &mut element, Value::clone(item));
+                element
+            }
+            None => Value::clone(item),
         });
         Some(name)
     };
@@ -221,40 +243,39 @@ fn merge_lists(shape: Shape<'_>, keys: Option<&[&str]>, live: &Value, config: &V
 }
 
 /// The value without the members of a set. A map or list that loses everything goes too.
-pub(super) fn remove(shape: Shape<'_>, value: &Value, gone: &FieldSet) -> Option<Value> {
-    match (shape.form(value), value) {
+pub(super) fn remove(shape: Shape<'_>, mut value: Value, gone: &FieldSet) -> Option<Value> {
+    match (shape.form(&value), &mut value) {
         (Form::Map, Value::Object(map)) => {
-            let mut kept = Map::new();
-            for (key, value) in map {
-                let element = format!("f:{key}");
-                if gone.has(&element) {
-                    continue;
-                }
-                match gone.below(&element) {
-                    Some(below) => {
-                        kept.extend(remove(shape.field(key), value, below).map(|value| (key.clone(), value)));
-                    }
-                    None => drop(kept.insert(key.clone(), value.clone())),
+            let was_empty = map.is_empty();
+            for (element, member, below) in gone.elements() {
+                let Some(key) = element.strip_prefix("f:") else { continue };
+                if member {
+                    map.remove(key);
+                } else if let Some(inner) = map.remove(key) {
+                    map.extend(remove(shape.field(key), inner, below).map(|kept| (key.to_owned(), kept)));
                 }
             }
-            (!kept.is_empty() || map.is_empty()).then_some(Value::Object(kept))
+            (!map.is_empty() || was_empty).then_some(value)
         }
         (form @ (Form::Keyed(_) | Form::Set), Value::Array(items)) => {
             let keys = keys(&form);
-            let mut kept = Vec::new();
-            for item in items {
-                let element = shape.element_name(keys, item);
-                if gone.has(&element) {
-                    continue;
-                }
-                match gone.below(&element) {
-                    Some(below) => kept.extend(remove(shape.element(), item, below)),
-                    None => kept.push(item.clone()),
-                }
-            }
-            (!kept.is_empty() || items.is_empty()).then_some(Value::Array(kept))
+            let was_empty = items.is_empty();
+            let kept: Vec<Value> = std::mem::take(items)
+                .into_iter()
+                .filter_map(|item| {
+                    let element = shape.element_name(keys, &item);
+                    if gone.has(&element) {
+                        return None;
+                    }
+                    match gone.below(&element) {
+                        Some(below) => remove(shape.element(), item, below),
+                        None => Some(item),
+                    }
+                })
+                .collect();
+            (!kept.is_empty() || was_empty).then_some(Value::Array(kept))
         }
-        _ => Some(value.clone()),
+        _ => Some(value),
     }
 }
 
@@ -305,7 +326,8 @@ mod tests {
     fn lists_keep_the_order_that_the_configuration_wants() {
         let schema = schema();
         let live = json!({"spec": {"set": ["a", "x", "b", "y"]}});
-        let merged = merge(Shape::root(&schema), &live, &json!({"spec": {"set": ["b", "new", "a"]}}));
+        let mut merged = live;
+        merge(Shape::root(&schema), &mut merged, json!({"spec": {"set": ["b", "new", "a"]}}));
         let set: Vec<&str> = merged["spec"]["set"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         let place = |name| set.iter().position(|one| *one == name).unwrap();
         assert!(place("b") < place("new") && place("new") < place("a"));
@@ -317,6 +339,6 @@ mod tests {
         let schema = schema();
         let value = json!({"spec": {"ports": [{"port": 1}], "m": {"a": "1"}}});
         let gone = fields_of(Shape::root(&schema), &json!({"spec": {"ports": [{"port": 1}]}}));
-        assert_eq!(remove(Shape::root(&schema), &value, &gone), Some(json!({"spec": {"m": {"a": "1"}}})));
+        assert_eq!(remove(Shape::root(&schema), value, &gone), Some(json!({"spec": {"m": {"a": "1"}}})));
     }
 }

@@ -19,7 +19,7 @@ use crate::error::ApiError;
 use crate::registry::Resource;
 use crate::request::{Subresource, Target, Write};
 use fields::FieldSet;
-use managers::{Manager, Managers, Owned};
+use managers::{Manager, Managers, Owned, UNOWNED};
 use shape::Shape;
 
 /// How a manager came to own fields.
@@ -88,12 +88,13 @@ fn updated(
     write: &Write,
 ) -> Managers {
     let shape = Shape::root(&resource.schema);
-    let changes = merge::compare(shape, &without_managed(old), &without_managed(new));
+    // The record of ownership is compared along with the rest, and is nobody's.
+    let changes = merge::compare(shape, old, new);
     let taken = changes.modified.union(&changes.added);
     for owned in managers.values_mut() {
         owned.fields = owned.fields.difference(&taken).difference(&changes.removed);
     }
-    let mine = taken.difference(&managers::unowned());
+    let mine = taken.difference(&UNOWNED);
     if !mine.is_empty() {
         let manager = Manager::new(Operation::Update, &write.manager, &target.version, target.subresource);
         let before = managers.remove(&manager).map(|owned| owned.fields).unwrap_or_default();
@@ -105,43 +106,44 @@ fn updated(
 }
 
 /// The object after an apply, its ownership included; the live object when nothing changes.
-pub(super) fn apply(
-    target: &Target,
-    current: Option<&Value>,
-    config: &Value,
-    write: &Write,
-) -> Result<Value, ApiError> {
+pub(super) fn apply(target: &Target, current: Option<&Value>, config: Value, write: &Write) -> Result<Value, ApiError> {
     let resource = &target.resource;
     let shape = Shape::root(&resource.schema);
     let mut managers = match current {
         Some(current) => recorded(resource, target, current, write),
         None => Managers::new(),
     };
-    let live = current.map_or_else(|| blank(resource), without_managed);
     let me = Manager::new(Operation::Apply, &write.manager, &resource.api_version(), target.subresource);
     let former = managers.get(&me).cloned();
 
-    if let Some(element) = merge::repeated(shape, config) {
-        return Err(repeated(resource, config, &element));
+    if let Some(element) = merge::repeated(shape, &config) {
+        return Err(repeated(resource, &config, &element));
     }
-    let config = merge::remove(shape, config, &not_of_endpoint(target)).unwrap_or_else(|| json!({}));
+    let mut config = merge::remove(shape, config, &not_of_endpoint(target)).unwrap_or_else(|| json!({}));
     let everything = merge::fields_of(shape, &config);
-    let stated = everything.difference(&managers::unowned());
+    let stated = everything.difference(&UNOWNED);
     let time = former.as_ref().map_or_else(|| object::time(write.now), |former| former.time.clone());
-    managers.insert(me.clone(), Owned { fields: stated, version: resource.api_version(), time });
+    managers.insert(me.clone(), Owned { fields: stated.clone(), version: resource.api_version(), time });
 
-    let merged = merge::merge(shape, &live, &without_server_fields(&config));
-    let merged = match &former {
-        Some(former) => give_up(shape, &merged, &managers, &everything, &former.fields),
-        None => merged,
-    };
-    take_over(shape, &mut managers, &me, &live, &merged, write)?;
-    let changed =
-        merged != live || managers.get(&me).map(|owned| &owned.fields) != former.as_ref().map(|former| &former.fields);
+    forget_server_fields(&mut config);
+    let blank = blank(resource);
+    let live = current.unwrap_or(&blank);
+    let mut merged = without_managed(live);
+    merge::merge(shape, &mut merged, config);
+    if let Some(former) = &former {
+        // Who states all that it stated before gives nothing up.
+        if former.fields.within(&stated) {
+            debug_assert_eq!(give_up(shape, &merged, &managers, &everything, &former.fields), merged);
+        } else {
+            merged = give_up(shape, &merged, &managers, &everything, &former.fields);
+        }
+    }
+    take_over(shape, &mut managers, &me, live, &merged, write)?;
+    let fields = |owned: &Owned| owned.fields.clone();
+    let changed = !same_but_for_managed(live, &merged) || managers.get(&me).map(fields) != former.as_ref().map(fields);
     if changed && let Some(mine) = managers.get_mut(&me) {
         mine.time = object::time(write.now);
     }
-    let mut merged = merged;
     set_managed(&mut merged, &managers);
     Ok(merged)
 }
@@ -167,8 +169,8 @@ fn recorded(resource: &Resource, target: &Target, current: &Value, write: &Write
     if !managers.is_empty() {
         return managers;
     }
-    let everything = merge::compare(Shape::root(&resource.schema), &blank(resource), &without_managed(current)).added;
-    let fields = everything.difference(&managers::unowned()).without_subtrees(&not_of_endpoint(target));
+    let everything = merge::compare(Shape::root(&resource.schema), &blank(resource), current).added;
+    let fields = everything.difference(&UNOWNED).without_subtrees(&not_of_endpoint(target));
     let manager = Manager::new(Operation::Update, BEFORE_FIRST_APPLY, &resource.api_version(), Subresource::Main);
     Managers::from([(manager, Owned { fields, version: resource.api_version(), time: object::time(write.now) })])
 }
@@ -179,16 +181,16 @@ fn recorded(resource: &Resource, target: &Target, current: &Value, write: &Write
 fn give_up(shape: Shape<'_>, merged: &Value, managers: &Managers, stated: &FieldSet, former: &FieldSet) -> Value {
     let named = |path: &[String]| shape.names_last_of(path);
     let former = former.with_named_fields(&named);
-    let pruned = merge::remove(shape, merged, &former).unwrap_or_else(|| json!({}));
+    let pruned = merge::remove(shape, merged.clone(), &former).unwrap_or_else(|| json!({}));
     let owned = managers.values().fold(stated.clone(), |all, owned| all.union(&owned.fields)).with_named_fields(&named);
     let merged_fields = merge::fields_of(shape, merged).with_named_fields(&named);
     let pruned_fields = merge::fields_of(shape, &pruned).with_named_fields(&named);
     // First bring back what someone owns, then limit the removal to what the applier had stated.
     let gone = merged_fields.difference(&pruned_fields.union(&owned));
-    let with_owned = merge::remove(shape, merged, &gone).unwrap_or_else(|| json!({}));
+    let with_owned = merge::remove(shape, merged.clone(), &gone).unwrap_or_else(|| json!({}));
     let kept = merge::fields_of(shape, &with_owned).with_named_fields(&named);
     let gone = merged_fields.difference(&kept).intersection(&former);
-    merge::remove(shape, merged, &gone).unwrap_or_else(|| json!({}))
+    merge::remove(shape, merged.clone(), &gone).unwrap_or_else(|| json!({}))
 }
 
 /// Takes the changed fields from their owners: by force, or it is a conflict.
@@ -268,15 +270,34 @@ fn not_of_endpoint(target: &Target) -> FieldSet {
 
 /// Whether two objects differ in nothing but the times in `managedFields`: such a write is no write.
 pub(super) fn same_but_for_times(one: &Value, other: &Value) -> bool {
-    if without_managed(one) != without_managed(other) {
-        return false;
-    }
-    let timeless = |object: &Value| {
-        let mut managers = managers::read(object::meta(object).get("managedFields"));
-        managers.values_mut().for_each(|owned| owned.time = Value::Null);
-        managers
+    let managed = |object| object::meta(object).get("managedFields").and_then(Value::as_array);
+    let (ours, theirs) = (managed(one).map_or(&[][..], Vec::as_slice), managed(other).map_or(&[][..], Vec::as_slice));
+    // Entries are ordered by their times, so the order says nothing either; no two are of the same manager.
+    ours.len() == theirs.len()
+        && ours.iter().all(|entry| theirs.iter().any(|other| same_but_for(entry, other, "time")))
+        && same_but_for_managed(one, other)
+}
+
+fn same_but_for_managed(one: &Value, other: &Value) -> bool {
+    let ((Some(ours), Some(theirs)), (our_meta, their_meta)) =
+        ((one.as_object(), other.as_object()), (one.get("metadata"), other.get("metadata")))
+    else {
+        return one == other;
     };
-    timeless(one) == timeless(other)
+    let nothing = json!({});
+    same_but_for(our_meta.unwrap_or(&nothing), their_meta.unwrap_or(&nothing), "managedFields")
+        && entries_but(ours, "metadata").eq(entries_but(theirs, "metadata"))
+}
+
+fn same_but_for(one: &Value, other: &Value, field: &str) -> bool {
+    match (one.as_object(), other.as_object()) {
+        (Some(one), Some(other)) => entries_but(one, field).eq(entries_but(other, field)),
+        _ => one == other,
+    }
+}
+
+fn entries_but<'a>(map: &'a Map<String, Value>, field: &'a str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    map.iter().filter(move |(name, _)| *name != field)
 }
 
 /// An object of the kind with nothing in it. A typed server's structs are there even when empty, so nobody comes to own them.
@@ -290,20 +311,29 @@ fn blank(resource: &Resource) -> Value {
     blank
 }
 
-fn without_managed(object: &Value) -> Value {
-    let mut object = object.clone();
-    object::meta_mut(&mut object).remove("managedFields");
+/// A copy without the record of ownership.
+pub(super) fn without_managed(object: &Value) -> Value {
+    let Some(fields) = object.as_object() else { return object.clone() };
+    let copied = fields.iter().map(|(name, value)| {
+        let value = match value {
+            Value::Object(meta) if name == "metadata" => {
+                entries_but(meta, "managedFields").map(|(name, value)| (name.clone(), value.clone())).collect()
+            }
+            other => other.clone(),
+        };
+        (name.clone(), value)
+    });
+    let mut object: Value = copied.collect();
+    object::meta_mut(&mut object);
     object
 }
 
 /// What an apply configuration says about identity and history is checked elsewhere and never merged.
-fn without_server_fields(config: &Value) -> Value {
-    let mut config = config.clone();
-    let meta = object::meta_mut(&mut config);
+fn forget_server_fields(config: &mut Value) {
+    let meta = object::meta_mut(config);
     for field in ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"] {
         meta.remove(field);
     }
-    config
 }
 
 fn set_managed(object: &mut Value, managers: &Managers) {

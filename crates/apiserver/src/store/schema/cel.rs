@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kube_cel::{CompiledSchema, ErrorKind, RootContext, Validator, compile_schema};
+use kube_cel::{CompiledSchema, ErrorKind, RootContext, ValidationError, Validator, compile_schema};
 use serde_json::Value;
 
 use super::optional;
@@ -17,8 +17,18 @@ const KEPT: usize = 32;
 struct Compiled {
     rules: CompiledSchema,
     any: bool,
-    /// Every rule is about the spec: none is of the whole object, and none of its status.
-    only_of_spec: bool,
+    /// The rules of the object as a whole, where every other rule is the spec's: as long as the spec stays as it is, only these are
+    /// asked again.
+    of_whole: Option<Vec<WholeRule>>,
+    /// Whether any rule takes the old object as an optional.
+    any_optional: bool,
+}
+
+/// A rule of the object as a whole.
+struct WholeRule {
+    rule: CompiledSchema,
+    /// It looks at nothing but the name, and this one passed.
+    passed: Option<RefCell<String>>,
 }
 
 thread_local! {
@@ -48,18 +58,22 @@ fn has_rules(schema: &Value) -> bool {
 /// asked again.
 pub(super) fn errors(resource: &Arc<Resource>, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let compiled = compiled(resource);
-    if compiled.only_of_spec && old.is_some_and(|old| old.get("spec") == object.get("spec")) {
-        return vec![];
-    }
     let context = RootContext {
         api_version: resource.api_version(),
         api_group: resource.group.clone(),
         kind: resource.kind.clone(),
     };
-    let result = VALIDATOR
-        .with(|validator| validator.validate_compiled_with_context(&compiled.rules, object, old, Some(&context)));
-    let mut errors = optional_errors(resource, object, old);
-    let Err(failed) = result else { return errors };
+    let ask = |rules: &CompiledSchema| -> Vec<ValidationError> {
+        let asked = VALIDATOR
+            .with(|validator| validator.validate_compiled_with_context(rules, object, old, Some(&context)));
+        asked.err().into_iter().flatten().collect()
+    };
+    let same_spec = old.is_some_and(|old| old.get("spec") == object.get("spec"));
+    let failed = match &compiled.of_whole {
+        Some(rules) if same_spec => rules.iter().flat_map(|rule| rule.broken(object, ask)).collect(),
+        _ => ask(&compiled.rules),
+    };
+    let mut errors = if compiled.any_optional { optional_errors(resource, object, old) } else { vec![] };
     let others = failed
         .into_iter()
         .map(|error| (owner(&resource.schema, &error.field_path, &error.rule), error))
@@ -72,6 +86,22 @@ pub(super) fn errors(resource: &Arc<Resource>, object: &Value, old: Option<&Valu
         });
     errors.extend(others);
     errors
+}
+
+impl WholeRule {
+    fn broken(&self, object: &Value, ask: impl Fn(&CompiledSchema) -> Vec<ValidationError>) -> Vec<ValidationError> {
+        let name = crate::store::object::name(object);
+        if self.passed.as_ref().is_some_and(|passed| *passed.borrow() == name) {
+            return vec![];
+        }
+        let broken = ask(&self.rule);
+        if let Some(passed) = &self.passed
+            && broken.is_empty()
+        {
+            name.clone_into(&mut passed.borrow_mut());
+        }
+        broken
+    }
 }
 
 fn optional_errors(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
@@ -141,20 +171,54 @@ fn compiled(resource: &Arc<Resource>) -> Rc<Compiled> {
         if cache.len() >= KEPT {
             cache.remove(0);
         }
+        let rules = optional::without(&resource.schema);
         let compiled = Rc::new(Compiled {
-            rules: compile_schema(&optional::without(&resource.schema)),
             any: has_rules(&resource.schema),
-            only_of_spec: only_of_spec(&resource.schema),
+            any_optional: rules != resource.schema,
+            of_whole: rules_of_whole(&rules),
+            rules: compile_schema(&rules),
         });
         cache.push((resource.clone(), compiled.clone()));
         compiled
     })
 }
 
-fn only_of_spec(schema: &Value) -> bool {
-    let own = schema.get("x-kubernetes-validations").and_then(Value::as_array).is_none_or(Vec::is_empty);
+/// One schema for each rule of the whole object, or nothing where a field other than the spec has rules.
+fn rules_of_whole(schema: &Value) -> Option<Vec<WholeRule>> {
     let fields = schema.get("properties").and_then(Value::as_object);
-    own && fields.into_iter().flatten().all(|(field, schema)| field == "spec" || !has_rules(schema))
+    if fields.into_iter().flatten().any(|(field, schema)| field != "spec" && has_rules(schema)) {
+        return None;
+    }
+    let mut bare = without_rules(schema);
+    let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten();
+    let compiled = rules.map(|rule| {
+        bare["x-kubernetes-validations"] = [rule.clone()].into_iter().collect();
+        let of_name = looks_at_the_name_only(rule["rule"].as_str().unwrap_or_default());
+        // No object has an empty name.
+        WholeRule { rule: compile_schema(&bare), passed: of_name.then(RefCell::default) }
+    });
+    Some(compiled.collect())
+}
+
+fn without_rules(schema: &Value) -> Value {
+    match schema {
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(key, _)| *key != "x-kubernetes-validations");
+            kept.map(|(key, value)| (key.clone(), without_rules(value))).collect()
+        }
+        Value::Array(items) => items.iter().map(without_rules).collect(),
+        other => other.clone(),
+    }
+}
+
+/// Whether every mention of the object in a rule is one of its name. In doubt it is not.
+fn looks_at_the_name_only(rule: &str) -> bool {
+    let name = "self.metadata.name";
+    let ends_there = |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
+    let mentions: Vec<&str> = rule.split("self").skip(1).collect();
+    !rule.contains("oldSelf")
+        && !mentions.is_empty()
+        && mentions.iter().all(|rest| rest.strip_prefix(&name["self".len()..]).is_some_and(ends_there))
 }
 
 fn unchanged(path: &str, object: &Value, old: Option<&Value>) -> bool {
@@ -229,6 +293,43 @@ mod tests {
         assert!(said(&resource, json!({"s": "a"}), None).is_empty());
         assert!(said(&resource, json!({"s": "a"}), Some(json!({"s": "a"}))).is_empty());
         assert_eq!(said(&resource, json!({"s": "b"}), Some(json!({"s": "a"}))).len(), 1);
+    }
+
+    #[test]
+    fn a_rule_of_the_whole_object_is_asked_again_when_only_its_status_changes() {
+        let crd = json!({"spec": {"group": "t.dev", "scope": "Namespaced", "names": {"plural": "ts", "kind": "T"}, "versions": [
+            {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object",
+                "x-kubernetes-validations": [
+                    {"rule": "self.metadata.name.matches('^[a-z]+$')", "message": "letters"},
+                    {"rule": "self.status.n <= self.spec.n", "message": "more than wanted"},
+                ],
+                "properties": {
+                    "spec": {"type": "object", "properties": {"n": {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 5"}]}}},
+                    "status": {"type": "object", "properties": {"n": {"type": "integer"}}},
+                },
+            }}},
+        ]}});
+        let resource = Arc::new(crate::registry::resources_of(&crd).remove(0));
+        let object = |name: &str, spec: i64, status: i64| json!({"metadata": {"name": name}, "spec": {"n": spec}, "status": {"n": status}});
+        let said = |new: Value, old: Value| {
+            errors(&resource, &new, Some(&old)).iter().map(FieldError::body).collect::<Vec<_>>()
+        };
+        for _ in 0..2 {
+            assert_eq!(said(object("a", 3, 2), object("a", 3, 1)), [""; 0]);
+            assert_eq!(said(object("a", 3, 4), object("a", 3, 1)), ["Invalid value: more than wanted"]);
+            assert_eq!(said(object("a1", 3, 2), object("a1", 3, 1)), ["Invalid value: letters"]);
+            assert_eq!(said(object("a", 6, 2), object("a", 6, 1)), [""; 0], "an old breach");
+            assert_eq!(said(object("a", 6, 2), object("a", 3, 1)).len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_rule_is_of_the_name_only_if_it_mentions_nothing_else() {
+        assert!(looks_at_the_name_only("self.metadata.name.matches('^a$') && self.metadata.name != 'x'"));
+        for rule in ["self.spec.n > 1", "self.metadata.name2 == ''", "self.metadata.name == oldSelf.spec.n", "self == self", "true"] {
+            assert!(!looks_at_the_name_only(rule), "{rule}");
+        }
     }
 
     #[test]
