@@ -167,33 +167,51 @@ fn prune(value: &mut Value) {
 /// FNV-1a over the value with its keys sorted. Written out because it is stored in the API and must not change with a
 /// release of a library; not a secret and not a defence against anybody.
 pub fn hash(value: &Value) -> String {
-    let mut hash = 0xcbf2_9ce4_8422_2325;
-    digest(value, &mut |text: &str| {
-        // The separator keeps `["ab"]` and `["a", "b"]` apart.
-        for byte in text.bytes().chain([0x1f]) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    });
-    format!("{hash:016x}")
+    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+    digest(value, &mut hash);
+    format!("{:016x}", hash.0)
 }
 
-fn digest(value: &Value, feed: &mut impl FnMut(&str)) {
+/// FNV-1a over words, each ended by a separator, which keeps `["ab"]` and `["a", "b"]` apart.
+struct Fnv(u64);
+
+impl Fnv {
+    fn part(&mut self, text: &str) {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+
+    fn word(&mut self, text: &str) {
+        self.part(text);
+        self.part("\u{1f}");
+    }
+}
+
+fn digest(value: &Value, hash: &mut Fnv) {
     match value {
         Value::Object(fields) => {
-            feed("{");
-            let sorted: std::collections::BTreeMap<_, _> = fields.iter().collect();
+            hash.word("{");
+            let mut sorted: Vec<_> = fields.iter().collect();
+            sorted.sort_unstable_by_key(|(key, _)| *key);
             for (key, value) in sorted {
-                feed(key);
-                digest(value, feed);
+                hash.word(key);
+                digest(value, hash);
             }
-            feed("}");
+            hash.word("}");
         }
         Value::Array(items) => {
-            feed("[");
-            items.iter().for_each(|item| digest(item, feed));
-            feed("]");
+            hash.word("[");
+            items.iter().for_each(|item| digest(item, hash));
+            hash.word("]");
         }
-        scalar => feed(&scalar.to_string()),
+        // As JSON writes it, without writing it first where nothing is to be escaped.
+        Value::String(text) if !text.contains(|c: char| c.is_control() || c == '"' || c == '\\') => {
+            hash.part("\"");
+            hash.part(text);
+            hash.word("\"");
+        }
+        scalar => hash.word(&scalar.to_string()),
     }
 }
 

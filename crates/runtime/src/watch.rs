@@ -106,12 +106,7 @@ impl Namespaces {
 
 impl Cache {
     /// An empty cache; nothing is known until [`Cache::run`] has listed.
-    pub fn new(
-        resource: ApiResource,
-        group_by: GroupBy,
-        namespaces: &Namespaces,
-        strip: fn(&mut Value),
-    ) -> Arc<Self> {
+    pub fn new(resource: ApiResource, group_by: GroupBy, namespaces: &Namespaces, strip: fn(&mut Value)) -> Arc<Self> {
         let state = State { unlisted: namespaces.scopes().into_iter().collect(), ..State::default() };
         Arc::new(Self {
             resource,

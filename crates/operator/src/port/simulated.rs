@@ -255,7 +255,10 @@ impl From<ApiError> for CallError {
 /// A copy, without the record of ownership: no cache keeps it, and it is the longest part of many.
 fn object(value: &Value) -> Value {
     let metadata = |meta: &serde_json::Map<String, Value>| {
-        meta.iter().filter(|(name, _)| *name != "managedFields").map(|(name, value)| (name.clone(), value.clone())).collect()
+        meta.iter()
+            .filter(|(name, _)| *name != "managedFields")
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
     };
     let fields = value.as_object().into_iter().flatten().map(|(name, value)| match value {
         Value::Object(meta) if name == "metadata" => (name.clone(), Value::Object(metadata(meta))),

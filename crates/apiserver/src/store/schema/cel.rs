@@ -27,8 +27,27 @@ struct Compiled {
 /// A rule of the object as a whole.
 struct WholeRule {
     rule: CompiledSchema,
-    /// It looks at nothing but the name, and this one passed.
-    passed: Option<RefCell<String>>,
+    /// All that it looks at, where that can be told from its text.
+    looks_at: Option<Vec<Mention>>,
+    /// What it saw there when it passed last: it is asked again when it would see something else.
+    passed: RefCell<Option<Vec<Seen>>>,
+}
+
+/// A part of the object that a rule looks at.
+#[derive(Debug, PartialEq)]
+struct Mention {
+    /// Of the old object.
+    of_old: bool,
+    path: Vec<String>,
+    /// Only whether it is there.
+    presence: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Seen {
+    Nothing,
+    Something,
+    Value(Value),
 }
 
 thread_local! {
@@ -64,13 +83,13 @@ pub(super) fn errors(resource: &Arc<Resource>, object: &Value, old: Option<&Valu
         kind: resource.kind.clone(),
     };
     let ask = |rules: &CompiledSchema| -> Vec<ValidationError> {
-        let asked = VALIDATOR
-            .with(|validator| validator.validate_compiled_with_context(rules, object, old, Some(&context)));
+        let asked =
+            VALIDATOR.with(|validator| validator.validate_compiled_with_context(rules, object, old, Some(&context)));
         asked.err().into_iter().flatten().collect()
     };
     let same_spec = old.is_some_and(|old| old.get("spec") == object.get("spec"));
     let failed = match &compiled.of_whole {
-        Some(rules) if same_spec => rules.iter().flat_map(|rule| rule.broken(object, ask)).collect(),
+        Some(rules) if same_spec => rules.iter().flat_map(|rule| rule.broken(object, old, ask)).collect(),
         _ => ask(&compiled.rules),
     };
     let mut errors = if compiled.any_optional { optional_errors(resource, object, old) } else { vec![] };
@@ -89,19 +108,77 @@ pub(super) fn errors(resource: &Arc<Resource>, object: &Value, old: Option<&Valu
 }
 
 impl WholeRule {
-    fn broken(&self, object: &Value, ask: impl Fn(&CompiledSchema) -> Vec<ValidationError>) -> Vec<ValidationError> {
-        let name = crate::store::object::name(object);
-        if self.passed.as_ref().is_some_and(|passed| *passed.borrow() == name) {
+    fn broken(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        ask: impl Fn(&CompiledSchema) -> Vec<ValidationError>,
+    ) -> Vec<ValidationError> {
+        let Some(mentions) = &self.looks_at else { return ask(&self.rule) };
+        let sees = |mention: &Mention| mention.in_either(object, old);
+        let same = |(mention, seen): (&Mention, &Seen)| match (sees(mention), seen) {
+            (None, Seen::Nothing) => true,
+            (Some(_), Seen::Something) => true,
+            (Some(value), Seen::Value(seen)) => value == seen,
+            _ => false,
+        };
+        if self.passed.borrow().as_ref().is_some_and(|passed| mentions.iter().zip(passed).all(same)) {
             return vec![];
         }
         let broken = ask(&self.rule);
-        if let Some(passed) = &self.passed
-            && broken.is_empty()
-        {
-            name.clone_into(&mut passed.borrow_mut());
+        if broken.is_empty() {
+            let seen = mentions.iter().map(|mention| match sees(mention) {
+                None => Seen::Nothing,
+                Some(_) if mention.presence => Seen::Something,
+                Some(value) => Seen::Value(value.clone()),
+            });
+            *self.passed.borrow_mut() = Some(seen.collect());
         }
         broken
     }
+}
+
+impl Mention {
+    fn in_either<'v>(&self, object: &'v Value, old: Option<&'v Value>) -> Option<&'v Value> {
+        let root = if self.of_old { old? } else { object };
+        self.path.iter().try_fold(root, |value, step| value.get(step))
+    }
+}
+
+/// All that a rule looks at, when every mention of the object in its text is a plain path such as `self.spec.version`. A call at the
+/// end of a path is one of its value; in doubt nothing is told.
+fn mentions(rule: &str) -> Option<Vec<Mention>> {
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut found = Vec::new();
+    let mut rest = rule;
+    let mut before = String::new();
+    while let Some(at) = rest.find(word) {
+        before.push_str(&rest[..at]);
+        let end = rest[at..].find(|c| !word(c)).map_or(rest.len(), |length| at + length);
+        let name = &rest[at..end];
+        let mut tail = &rest[end..];
+        if matches!(name, "self" | "oldSelf") && !before.ends_with('.') {
+            let mut path: Vec<String> = Vec::new();
+            while let Some(step) = tail.strip_prefix('.') {
+                let end = step.find(|c| !word(c)).unwrap_or(step.len());
+                path.push(step[..end].to_owned());
+                tail = &step[end..];
+            }
+            let called = tail.starts_with('(');
+            if called {
+                path.pop();
+            }
+            // `self.?spec`, `self[k]`
+            if path.is_empty() || path.iter().any(String::is_empty) || tail.starts_with('[') {
+                return None;
+            }
+            let presence = before.ends_with("has(") && tail.starts_with(')');
+            found.push(Mention { of_old: name == "oldSelf", path, presence });
+        }
+        before.push_str(&rest[at..rest.len() - tail.len()]);
+        rest = tail;
+    }
+    (!found.is_empty()).then_some(found)
 }
 
 fn optional_errors(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
@@ -193,9 +270,8 @@ fn rules_of_whole(schema: &Value) -> Option<Vec<WholeRule>> {
     let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten();
     let compiled = rules.map(|rule| {
         bare["x-kubernetes-validations"] = [rule.clone()].into_iter().collect();
-        let of_name = looks_at_the_name_only(rule["rule"].as_str().unwrap_or_default());
-        // No object has an empty name.
-        WholeRule { rule: compile_schema(&bare), passed: of_name.then(RefCell::default) }
+        let looks_at = mentions(rule["rule"].as_str().unwrap_or_default());
+        WholeRule { rule: compile_schema(&bare), looks_at, passed: RefCell::default() }
     });
     Some(compiled.collect())
 }
@@ -209,16 +285,6 @@ fn without_rules(schema: &Value) -> Value {
         Value::Array(items) => items.iter().map(without_rules).collect(),
         other => other.clone(),
     }
-}
-
-/// Whether every mention of the object in a rule is one of its name. In doubt it is not.
-fn looks_at_the_name_only(rule: &str) -> bool {
-    let name = "self.metadata.name";
-    let ends_there = |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
-    let mentions: Vec<&str> = rule.split("self").skip(1).collect();
-    !rule.contains("oldSelf")
-        && !mentions.is_empty()
-        && mentions.iter().all(|rest| rest.strip_prefix(&name["self".len()..]).is_some_and(ends_there))
 }
 
 fn unchanged(path: &str, object: &Value, old: Option<&Value>) -> bool {
@@ -325,10 +391,31 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_of_the_name_only_if_it_mentions_nothing_else() {
-        assert!(looks_at_the_name_only("self.metadata.name.matches('^a$') && self.metadata.name != 'x'"));
-        for rule in ["self.spec.n > 1", "self.metadata.name2 == ''", "self.metadata.name == oldSelf.spec.n", "self == self", "true"] {
-            assert!(!looks_at_the_name_only(rule), "{rule}");
+    fn what_a_rule_looks_at_is_told_from_plain_paths_only() {
+        let told = |rule: &str| {
+            let mentions = mentions(rule)?;
+            let text = |mention: &Mention| {
+                let of = if mention.of_old { "old." } else { "" };
+                format!("{of}{}{}", mention.path.join("."), if mention.presence { "?" } else { "" })
+            };
+            Some(mentions.iter().map(text).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(told("self.metadata.name.matches('^a$')").as_deref(), Some("metadata.name"));
+        assert_eq!(
+            told("!has(oldSelf.status) || !has(oldSelf.status.id) || self.spec.v == oldSelf.spec.v").as_deref(),
+            Some("old.status? old.status.id? spec.v old.spec.v")
+        );
+        assert_eq!(told("size(self.spec.list) > 1 && self.spec.a").as_deref(), Some("spec.list spec.a"));
+        for rule in [
+            "self == oldSelf",
+            "self.spec['a'] == 1",
+            "f(self)",
+            "self.?spec.orValue(1)",
+            "true",
+            "[self].exists(x, x.spec.n > 1)",
+            "self[k]",
+        ] {
+            assert_eq!(told(rule), None, "{rule}");
         }
     }
 
