@@ -45,7 +45,7 @@ impl Instance {
         tracing::info!(?term, %system, "took the Lease");
         self.volume.announced()?;
         let in_force = self.memory.recall().map_err(|cause| Trouble::Io { what: "recall durability", cause })?;
-        self.write_settings(RunAs::Primary(in_force.as_ref()))?;
+        self.write_settings(RunAs::Primary(in_force.as_ref(), term))?;
         self.board.report(|report| {
             report.role = Some(InstanceRole::Primary);
             report.state = InstanceState::Starting;
@@ -55,18 +55,13 @@ impl Instance {
         });
         let session = self.launch(slot).await?;
         let Some(postmaster) = slot.as_mut() else { return Ok(Turn::Again) };
-        self.serve_as_primary(postmaster, Primary::new(session, in_force), term).await
+        self.serve_as_primary(postmaster, Primary::new(session, in_force, term)).await
     }
 
-    async fn serve_as_primary(
-        &mut self,
-        postmaster: &mut Postmaster,
-        mut primary: Primary,
-        term: Option<Term>,
-    ) -> Result<Turn, Trouble> {
+    async fn serve_as_primary(&mut self, postmaster: &mut Postmaster, mut primary: Primary) -> Result<Turn, Trouble> {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut failures = 0;
+        let (mut failures, term) = (0, primary.term);
         let mut endpoint_due = Instant::now();
         loop {
             tokio::select! {
@@ -141,7 +136,7 @@ impl Instance {
             primary.session.promote().await?;
             return Err(Trouble::BeingPromoted);
         }
-        if primary.take_reload_due() && self.write_settings(RunAs::Primary(primary.in_force.as_ref()))? {
+        if primary.take_reload_due() && self.write_settings(RunAs::Primary(primary.in_force.as_ref(), primary.term))? {
             postmaster.order(Order::Reload).await;
         }
         self.keep_roles(primary).await?;
@@ -151,7 +146,7 @@ impl Instance {
                 .remember(quorum.as_ref())
                 .map_err(|cause| Trouble::Io { what: "remember durability", cause })?;
             tracing::info!(?quorum, "changing whom commits wait for");
-            self.write_settings(RunAs::Primary(quorum.as_ref()))?;
+            self.write_settings(RunAs::Primary(quorum.as_ref(), primary.term))?;
             postmaster.order(Order::Reload).await;
             primary.in_force = quorum;
         }

@@ -12,6 +12,7 @@ use bellwether_api::v1::DurabilityMode;
 use bellwether_core::contract::{InstanceConfig, POSTGRES_PORT, SUPERUSER, key};
 use bellwether_core::instance::durability::{self, Quorum, Voters};
 use bellwether_core::instance::slots::{self, Slot, SlotOwner};
+use bellwether_core::wal::Term;
 use bellwether_postgres::SlotName;
 use bellwether_postgres::sql::{Remote, Session, SqlError, TlsClient};
 use tokio::time::Instant;
@@ -36,6 +37,8 @@ pub struct Primary {
     pub session: Session,
     /// Whom commits wait for.
     pub in_force: Option<Quorum>,
+    /// The term in which it leads.
+    pub term: Option<Term>,
     /// What the server makes of its configuration.
     pub configuration: Configuration,
     streaming: BTreeSet<String>,
@@ -47,11 +50,12 @@ pub struct Primary {
 
 impl Primary {
     /// A primary that has just started.
-    pub fn new(session: Session, in_force: Option<Quorum>) -> Self {
+    pub fn new(session: Session, in_force: Option<Quorum>, term: Option<Term>) -> Self {
         let now = Instant::now();
         Self {
             session,
             in_force,
+            term,
             streaming: BTreeSet::new(),
             configuration: Configuration::unknown(),
             roles_done: false,

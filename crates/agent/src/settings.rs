@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use bellwether_core::contract::{Leader, POSTGRES_PORT, REPLICATION_USER};
 use bellwether_core::instance::durability::Quorum;
+use bellwether_core::wal::Term;
 use bellwether_postgres::conf::{self, ConfError, ServerSettings, ServerTls, Upstream};
 use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
 use bellwether_postgres::socket::{SocketDir, SocketDirError};
@@ -20,8 +21,8 @@ use crate::synchronous;
 /// The role that the configuration is for.
 #[derive(Clone, Copy, Debug)]
 pub enum RunAs<'a> {
-    /// With this synchronous replication.
-    Primary(Option<&'a Quorum>),
+    /// With this synchronous replication, in this term.
+    Primary(Option<&'a Quorum>, Option<Term>),
     /// Of this leader.
     Standby(&'a Leader),
 }
@@ -116,9 +117,9 @@ pub fn write(
     pgdata: &Path,
     run_as: RunAs<'_>,
 ) -> Result<bool, SettingsError> {
-    let (upstream, quorum) = match run_as {
-        RunAs::Primary(quorum) => (None, quorum),
-        RunAs::Standby(leader) => (Some(places.upstream(environment, leader)?), None),
+    let (upstream, quorum, term) = match run_as {
+        RunAs::Primary(quorum, term) => (None, quorum, term),
+        RunAs::Standby(leader) => (Some(places.upstream(environment, leader)?), None, None),
     };
     let settings = ServerSettings {
         instance: environment.instance.clone(),
@@ -128,6 +129,7 @@ pub fn write(
         tls: Some(ServerTls::in_dir(&places.server_tls)),
         upstream,
         synchronous: synchronous::setting(quorum),
+        term: term.map(|term| term.0),
         slot_wal_limit_mib: slot_wal_limit_mib(environment),
     };
     let text = conf::render(installation, &settings, &inputs.config.parameters)?;

@@ -39,6 +39,8 @@ pub const NOT_AFTER: &str = "bellwether.dev/not-after";
 pub const ISSUER_NOT_AFTER: &str = "bellwether.dev/issuer-not-after";
 /// Annotation on pods: a hash of what a restart would be needed for. Written by the operator.
 pub const POD_HASH: &str = "bellwether.dev/pod-hash";
+/// Annotation on pods: a hash of the configuration that there is to read, so that kubelets read it at once. Written by the operator.
+pub const CONFIG_HASH: &str = "bellwether.dev/config-hash";
 /// Annotation on what the operator applies: a hash of what it last applied, so that a second pass writes nothing.
 pub const APPLIED_HASH: &str = "bellwether.dev/applied-hash";
 

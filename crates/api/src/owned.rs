@@ -33,7 +33,7 @@ pub fn owner_of(name: &str) -> Option<&'static Topic> {
 }
 
 /// Every owned setting.
-pub const TOPICS: [Topic; 9] = [
+pub const TOPICS: [Topic; 10] = [
     Topic {
         name: "network",
         why: "clients, agents and Services find PostgreSQL at an address that Bellwether chooses",
@@ -165,6 +165,13 @@ pub const TOPICS: [Topic; 9] = [
             "log_timezone",
         ],
         prefixes: &["syslog_"],
+    },
+    Topic {
+        name: "Bellwether's own",
+        why: "agents say there in which term an instance leads, and whoever checks a history believes it",
+        instead: "choose another prefix for settings of your own",
+        names: &[],
+        prefixes: &["bellwether."],
     },
     Topic {
         name: "read-only",

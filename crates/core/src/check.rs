@@ -77,6 +77,7 @@ fn broken_rule(action: &Action, observed: &Observed) -> Option<Rule> {
         | Effect::Create(_)
         | Effect::Issue(_)
         | Effect::AnnotateVolume { .. }
+        | Effect::AnnotatePod { .. }
         | Effect::GrowVolume { .. } => None,
     }
 }

@@ -107,6 +107,29 @@ impl Desired {
         Self { kind, name: name.into(), value }
     }
 
+    /// The same with further owners, which are no part of the hash: they come and go, and whoever is gone is no difference.
+    pub fn also_owned_by(mut self, owners: impl Iterator<Item = Value>) -> Self {
+        match &mut self.value["metadata"]["ownerReferences"] {
+            Value::Array(all) => all.extend(owners),
+            none => *none = owners.collect(),
+        }
+        self
+    }
+
+    /// Whether `observed` is what we want but for an owner.
+    pub fn lacks_only_owners(&self, observed: &Value) -> bool {
+        let mut rest = self.clone();
+        if let Some(metadata) = rest.value["metadata"].as_object_mut() {
+            metadata.remove("ownerReferences");
+        }
+        rest.holds_in(observed) && !self.holds_in(observed)
+    }
+
+    /// The hash of what is wanted, as it is kept in the annotation.
+    pub fn hash(&self) -> String {
+        self.value["metadata"]["annotations"][labels::APPLIED_HASH].as_str().unwrap_or_default().to_owned()
+    }
+
     /// Whether exactly this was applied to `observed` last: if it does not hold there, somebody else changed it.
     pub fn was_applied_to(&self, observed: &Value) -> bool {
         let hash = |object: &Value| object["metadata"]["annotations"][labels::APPLIED_HASH].as_str().map(str::to_owned);
@@ -255,6 +278,17 @@ mod tests {
         let mut stored = desired.value.clone();
         stored["metadata"]["ownerReferences"] = json!([{"uid": "theirs"}, {"uid": "ours", "kind": "X"}]);
         assert!(desired.holds_in(&stored));
+    }
+
+    #[test]
+    fn an_owner_that_is_missing_is_told_from_other_drift() {
+        let plain = service(&json!({"metadata": {"ownerReferences": [{"uid": "a"}]}, "spec": {"type": "ClusterIP"}}));
+        let desired = plain.clone().also_owned_by([json!({"uid": "b"})].into_iter());
+        assert!(desired.lacks_only_owners(&plain.value) && !desired.lacks_only_owners(&desired.value));
+        assert!(plain.holds_in(&desired.value), "one too many is no difference");
+        let mut drifted = plain.value.clone();
+        drifted["spec"]["type"] = "NodePort".into();
+        assert!(!desired.lacks_only_owners(&drifted));
     }
 
     #[test]

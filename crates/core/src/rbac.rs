@@ -34,6 +34,8 @@ pub fn operator_rules() -> Vec<PolicyRule> {
         rule(GROUP, &["postgresclusters"], &["get", "list", "watch"]),
         rule(GROUP, &["postgresclusters/status"], &["patch"]),
         rule("", &["events"], &["create", "patch"]),
+        // Whether it is being deleted: nothing is made in it then. Of a Role, it is the Role's own namespace that may be read.
+        rule("", &["namespaces"], &["get"]),
     ];
     rules.extend(Kind::ALL.iter().map(|kind| {
         let (group, _, _, plural) = kind.coordinates();
@@ -55,7 +57,7 @@ pub fn leader_rules() -> Vec<PolicyRule> {
 /// Every child is cached (list, watch) and applied (patch, and create where there is none yet). Beyond that:
 fn operator_verbs(kind: Kind) -> &'static [&'static str] {
     match kind {
-        // Looked at afresh before its volume is deleted; removed on scale-down or after eviction. `patch` is the agents', see below.
+        // Looked at afresh before its volume is deleted; told of a new configuration; removed on scale-down or after eviction.
         Kind::Pod => &["get", "list", "watch", "create", "patch", "delete"],
         // Removed where the cluster says `onDelete: Delete`.
         Kind::PersistentVolumeClaim => &["list", "watch", "create", "patch", "delete"],

@@ -63,6 +63,8 @@ pub struct Request {
     pub object: String,
     /// Whether a permission was missing, and why.
     pub lack: Lack,
+    /// What was said against a request that was permitted and still answered by 403: a quota, a namespace that is being deleted.
+    pub refused: Option<String>,
     /// Whether it made an object. Server-side apply needs `create` for that, and is logged as `patch`.
     pub created: bool,
     /// When it was finished.
@@ -142,7 +144,10 @@ impl Reader {
             Some("forbid") => Lack::Missing,
             _ => Lack::None,
         };
+        let told = entry["responseStatus"]["message"].as_str().unwrap_or_default();
+        let refused = (lack == Lack::None && entry["responseStatus"]["code"] == 403).then(|| told.to_owned());
         Some(Request {
+            refused,
             object: format!("{verb} {resource} {}/{}", text("namespace"), text("name")),
             right: Right { account, group: text("apiGroup"), resource, verb: verb.to_owned() },
             lack,
@@ -168,6 +173,19 @@ pub fn used(requests: &[Request]) -> BTreeSet<Right> {
     let created = requests.iter().filter(|request| request.created);
     let created = created.map(|request| Right { verb: "create".to_owned(), ..request.right.clone() });
     requests.iter().map(|request| request.right.clone()).chain(created).collect()
+}
+
+/// How often a request that was permitted was refused for each of the two reasons that there may be; any other is a failure.
+pub fn refusals(requests: &[Request]) -> Outcome<(usize, usize)> {
+    let (mut quota, mut ending) = (0, 0);
+    for (request, told) in requests.iter().filter_map(|request| Some((request, request.refused.as_ref()?))) {
+        match told {
+            told if told.contains("exceeded quota") => quota += 1,
+            told if told.contains("because it is being terminated") => ending += 1,
+            told => return Err(Failure::Wrong(format!("{} at {}: {told}", request.object, request.time))),
+        }
+    }
+    Ok((quota, ending))
 }
 
 /// Fails when one of our accounts lacked a permission, naming each lack once.
@@ -216,6 +234,18 @@ mod tests {
         nothing_forbidden(&read(std::slice::from_ref(&quota))).unwrap();
         let failure = nothing_forbidden(&read(&[quota, entry(AGENT, "delete", "pods", "forbid", 403)])).unwrap_err();
         assert!(failure.to_string().contains("agents: delete pods"), "{failure}");
+    }
+
+    #[test]
+    fn what_is_refused_for_no_good_reason_is_found() {
+        let told = |message: &str| {
+            let mut entry = entry(AGENT, "create", "pods", "allow", 403);
+            entry["responseStatus"]["message"] = message.into();
+            entry
+        };
+        let known = [told("pods \"a\" is forbidden: exceeded quota: few"), told("x because it is being terminated")];
+        assert_eq!(refusals(&read(&known)).unwrap(), (1, 1));
+        assert!(refusals(&read(&[told("pods \"a\" is forbidden: violates PodSecurity")])).is_err());
     }
 
     #[test]

@@ -38,8 +38,12 @@ pub fn by_helm(target: &Target, image: &str, namespaces: &[&str]) -> Outcome {
     let (repository, tag) = (format!("image.repository={repository}"), format!("image.tag={tag}"));
     let mut arguments = vec!["upgrade", "--install", RELEASE];
     let chart = chart(target);
-    // Definitions that the plain manifest's users applied belong to no release until one takes them over.
-    arguments.extend([chart.as_str(), "--create-namespace", "--take-ownership", "--set", &repository, "--set", &tag]);
+    arguments.extend([chart.as_str(), "--create-namespace", "--set", &repository, "--set", &tag]);
+    // Definitions that the plain manifest's users applied belong to no release until one takes them over. A release that is there is
+    // upgraded as it is.
+    if helm(target, ["status", RELEASE]).go().is_err() {
+        arguments.extend(["--take-ownership", "--force-conflicts"]);
+    }
     if !namespaces.is_empty() {
         arguments.extend(["--set", &watched]);
     }
@@ -62,7 +66,10 @@ pub fn remove_any(target: &Target) -> Outcome {
 /// The plain manifest.
 pub fn by_manifest(target: &Target) -> Outcome {
     let definitions = target.sources.join("deploy/crds").display().to_string();
-    target.kubectl(["apply", "--server-side", "-f", &definitions]).go()?;
+    // The same the other way round: those that a release installed are Helm's until somebody insists.
+    let there = target.kubectl(["get", "crd", "postgresclusters.bellwether.dev", "--ignore-not-found", "-o", "name"]);
+    let insist = (!there.output()?.trim().is_empty()).then_some("--force-conflicts");
+    target.kubectl(["apply", "--server-side", "-f", &definitions].into_iter().chain(insist)).go()?;
     target.kubectl(["apply", "-f", "-"]).input(manifest(target)?).go()?;
     rolled_out(target)
 }

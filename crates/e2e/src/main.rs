@@ -83,6 +83,9 @@ struct Of {
     /// The major version in it.
     #[arg(long, env = "E2E_POSTGRES_VERSION", default_value = "17")]
     postgres_version: String,
+    /// The probe as one static program; `hack/build bellwether-probe` builds it.
+    #[arg(long, env = "E2E_PROBE")]
+    probe: Option<PathBuf>,
     /// A real Helm; `hack/helm` builds one.
     #[arg(long, env = "E2E_HELM", default_value = "helm")]
     helm: PathBuf,
@@ -103,6 +106,7 @@ impl Of {
                 version: self.postgres_version,
             },
             helm: self.helm,
+            probe: self.probe.filter(|path| !path.as_os_str().is_empty()),
             sources: Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."),
         }
     }

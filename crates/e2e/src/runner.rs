@@ -21,6 +21,8 @@ pub enum Needs {
     Harness,
     /// A second image to upgrade to.
     NextImage,
+    /// The probe, built for the cluster's nodes.
+    Probe,
 }
 
 /// Whether the operator is to be there.
@@ -100,7 +102,8 @@ fn missing(world: &World, needs: Needs) -> Option<&'static str> {
     match needs {
         Needs::Harness if world.target.home == Home::Foreign => Some("needs the harness's own cluster"),
         Needs::NextImage if world.target.images.next.is_none() => Some("needs E2E_IMAGE_NEXT"),
-        Needs::Api | Needs::Harness | Needs::NextImage => None,
+        Needs::Probe if world.target.probe.is_none() => Some("needs E2E_PROBE"),
+        Needs::Api | Needs::Harness | Needs::NextImage | Needs::Probe => None,
     }
 }
 

@@ -51,6 +51,8 @@ pub struct Target {
     pub images: Images,
     /// The Helm that installs the chart.
     pub helm: PathBuf,
+    /// The probe as one static program, to be copied into a pod.
+    pub probe: Option<PathBuf>,
     /// The checkout, which holds what users install.
     pub sources: PathBuf,
 }

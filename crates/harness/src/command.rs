@@ -98,9 +98,64 @@ impl Run {
         if status.success() { Ok(out) } else { Err(failed(status.to_string(), tail(&format!("{out}{err}"), 25))) }
     }
 
+    /// Starts it and leaves it running; its input is written line by line.
+    pub fn start(mut self) -> Result<Started, Error> {
+        let failed = |why: String| Error::Command { command: self.shown.clone(), outcome: why, output: String::new() };
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.command.spawn().map_err(|error| failed(format!("can't be started: {error}")))?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (input, Some(out), Some(err)) = pipes else { return Err(failed("has no pipes".to_owned())) };
+        Ok(Started { shown: self.shown, input, out: Some(collect(out)), err: Some(collect(err)), child })
+    }
+
     /// Runs it for its effect.
     pub fn go(self) -> Result<(), Error> {
         self.output().map(drop)
+    }
+}
+
+/// A program that runs until its input ends. Dropped, it is killed.
+pub struct Started {
+    child: std::process::Child,
+    shown: String,
+    input: Option<std::process::ChildStdin>,
+    out: Option<thread::JoinHandle<String>>,
+    err: Option<thread::JoinHandle<String>>,
+}
+
+impl Started {
+    /// Writes a line to its input.
+    pub fn tell(&mut self, line: &str) -> Result<(), Error> {
+        let written = self.input.as_mut().map(|pipe| writeln!(pipe, "{line}").and_then(|()| pipe.flush()));
+        match written {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.failed("no longer reads".to_owned(), String::new())),
+        }
+    }
+
+    /// Ends its input, and gives what it printed if it then ends well and in time.
+    pub fn finish(mut self, deadline: Duration) -> Result<String, Error> {
+        drop(self.input.take());
+        let Some(status) = wait_for_exit(&mut self.child, deadline) else {
+            return Err(
+                self.failed(format!("still running {} s after its input ended", deadline.as_secs()), String::new())
+            );
+        };
+        let read = |thread: Option<thread::JoinHandle<String>>| thread.and_then(|t| t.join().ok()).unwrap_or_default();
+        let (out, err) = (read(self.out.take()), read(self.err.take()));
+        if status.success() { Ok(out) } else { Err(self.failed(status.to_string(), tail(&format!("{out}{err}"), 25))) }
+    }
+
+    fn failed(&self, outcome: String, output: String) -> Error {
+        Error::Command { command: self.shown.clone(), outcome, output }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // An error means that it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -159,6 +214,17 @@ mod tests {
     fn a_failure_shows_what_the_program_printed() {
         let error = Run::new("sh", ["-c", "echo one; echo two >&2; exit 3"]).output().unwrap_err().to_string();
         assert!(error.contains("one") && error.contains("two") && error.contains('3'), "{error}");
+    }
+
+    #[test]
+    fn a_started_program_reads_lines_until_its_input_ends() {
+        let mut cat = Run::line("cat").start().unwrap();
+        cat.tell("one").unwrap();
+        cat.tell("two").unwrap();
+        assert_eq!(cat.finish(Duration::from_secs(10)).unwrap(), "one\ntwo\n");
+        let deaf = Run::line("sleep 60").start().unwrap();
+        let error = deaf.finish(Duration::from_millis(100)).unwrap_err();
+        assert!(error.to_string().contains("still running"), "{error}");
     }
 
     #[test]

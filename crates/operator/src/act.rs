@@ -52,6 +52,10 @@ impl<P: Port> Actor<'_, P> {
                 let patch = json!({"metadata": {"uid": target.uid, "resourceVersion": target.resource_version, "annotations": annotations}});
                 self.write(Kind::PersistentVolumeClaim, &target.name, Verb::Merge(patch), doing).await
             }
+            Effect::AnnotatePod { name, uid, annotations } => {
+                let patch = json!({"metadata": {"uid": uid, "annotations": annotations}});
+                self.write(Kind::Pod, name, Verb::Merge(patch), doing).await
+            }
             Effect::GrowVolume { name, uid, size } => {
                 let patch = json!({"metadata": {"uid": uid}, "spec": {"resources": {"requests": {"storage": size}}}});
                 self.write(Kind::PersistentVolumeClaim, name, Verb::Merge(patch), doing).await

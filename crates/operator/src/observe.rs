@@ -42,6 +42,14 @@ pub async fn live_cluster(port: &impl Port, key: &Key) -> Result<Option<Value>, 
     found.map_err(|error| Failure::of(format!("get PostgresCluster {key}"), error))
 }
 
+/// Whether the namespace is known to be on its way out. Nothing can be made in it any more, and whatever is there goes.
+///
+/// What can't be looked at counts as there: the API server refuses what must not be.
+pub async fn namespace_ends(port: &impl Port, namespace: &str) -> bool {
+    let found = live(port, Resource::Namespace, namespace, namespace).await;
+    found.is_ok_and(|namespace| namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()))
+}
+
 /// An object as the API server has it now.
 pub async fn live(port: &impl Port, resource: Resource, namespace: &str, name: &str) -> Answer {
     port.send(Request { resource, namespace: namespace.to_owned(), name: name.to_owned(), verb: Verb::Get }).await

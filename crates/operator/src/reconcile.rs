@@ -14,7 +14,7 @@ use crate::act::Actor;
 use crate::caches::Caches;
 use crate::events::Events;
 use crate::failure::Failure;
-use crate::observe::observe;
+use crate::observe::{namespace_ends, observe};
 use crate::port::Port;
 use crate::settings::Settings;
 use crate::status;
@@ -62,6 +62,11 @@ impl<P: Port> Reconciler<P> {
         }
         let plan = plan(&observed, now, &self.settings.objects);
         check(&plan, &observed).map_err(Failure::Forbidden)?;
+        let acts = !plan.actions.is_empty() || !plan.events.is_empty();
+        if acts && namespace_ends(&self.port, &key.namespace).await {
+            tracing::info!("the namespace is being deleted, and everything in it: nothing more is done");
+            return Ok(self.again(&observed.cluster, &plan));
+        }
         let cluster = observed.cluster.known();
         let actor = Actor { port: &self.port, caches: &self.caches, key, observed: &observed };
         let acted = self.act(&actor, &plan, cluster, now).await;

@@ -7,18 +7,14 @@ mod shape;
 
 use std::sync::LazyLock;
 
+use bellwether_api::testing::refused::manifest;
 use bellwether_api::v1;
 use kube_cel::{CompiledSchema, Validator, compile_schema};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(v1::schema);
 /// Compiled once: it takes longer than all the rest.
 static COMPILED: LazyLock<CompiledSchema> = LazyLock::new(|| compile_schema(&SCHEMA));
-
-/// A `PostgresCluster` called `orders` with this spec, as a user writes it.
-fn manifest(spec: &Value) -> Value {
-    json!({ "apiVersion": "bellwether.dev/v1", "kind": "PostgresCluster", "metadata": { "name": "orders" }, "spec": spec })
-}
 
 /// The messages with which `object` is refused; none when it is accepted. `old` is what was stored before.
 fn refusals(object: &Value, old: Option<&Value>) -> Vec<String> {

@@ -24,12 +24,15 @@ const DEFAULT_CPU: &str = "100m";
 const DEFAULT_MEMORY: &str = "256Mi";
 const DEFAULT_MEMORY_LIMIT: &str = "1Gi";
 
-/// The pod of `instance`.
-pub fn pod(parent: &Parent<'_>, instance: &str) -> Desired {
+/// The pod of `instance`, which finds the configuration with this hash.
+pub fn pod(parent: &Parent<'_>, instance: &str, config_hash: &str) -> Desired {
     let mut metadata = parent.owned(instance);
     metadata.labels.get_or_insert_default().insert(labels::INSTANCE.to_owned(), instance.to_owned());
     let spec = spec(parent, instance);
-    metadata.annotations = Some(BTreeMap::from([(labels::POD_HASH.to_owned(), hash(&spec))]));
+    metadata.annotations = Some(BTreeMap::from([
+        (labels::POD_HASH.to_owned(), hash(&spec)),
+        (labels::CONFIG_HASH.to_owned(), config_hash.to_owned()),
+    ]));
     Desired::of(Kind::Pod, instance, &Pod { metadata, spec: Some(spec), ..Pod::default() })
 }
 

@@ -1,14 +1,26 @@
 //! The agents' service account and what it may do.
+//!
+//! Each of the three has the cluster's pods among its owners, beside the cluster. The garbage collector removes an object when its last
+//! owner is gone: so an agent keeps its rights until its pod is gone too, and can withdraw its endpoint and write its last report
+//! when its cluster is deleted. Never: the pods' owner references in the hash. A pod that is gone is taken from the list by the
+//! garbage collector, and that is no change for anybody to correct.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding, RoleRef, Subject};
 
+use serde_json::json;
+
 use super::Parent;
 use crate::object::{Desired, Kind};
+use crate::observed::Pod;
 use crate::rbac;
 
-/// Service account, Role and RoleBinding of the agents of `instances`.
-pub fn agent(parent: &Parent<'_>, instances: &[String]) -> Vec<Desired> {
+/// Service account, Role and RoleBinding of the agents of `instances`, which stay until the `pods` are gone.
+pub fn agent<'a>(
+    parent: &Parent<'_>,
+    instances: &[String],
+    pods: impl Iterator<Item = &'a Pod> + Clone,
+) -> Vec<Desired> {
     let name = parent.names.agent_account();
     let account = ServiceAccount { metadata: parent.owned(&name), ..ServiceAccount::default() };
     let role = Role { metadata: parent.owned(&name), rules: Some(rbac::agent_rules(&parent.names, instances)) };
@@ -26,9 +38,11 @@ pub fn agent(parent: &Parent<'_>, instances: &[String]) -> Vec<Desired> {
             ..Subject::default()
         }]),
     };
-    vec![
+    let three = vec![
         Desired::of(Kind::ServiceAccount, &name, &account),
         Desired::of(Kind::Role, &name, &role),
         Desired::of(Kind::RoleBinding, &name, &binding),
-    ]
+    ];
+    let owners = pods.map(|pod| json!({ "apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid }));
+    three.into_iter().map(|desired| desired.also_owned_by(owners.clone())).collect()
 }

@@ -54,6 +54,8 @@ pub struct Pod {
     pub ready: bool,
     /// The hash of what it was made from.
     pub hash: Option<String>,
+    /// The hash of the configuration that its kubelet was told of.
+    pub config_hash: Option<String>,
     /// The agent's report; absent when there is none yet, unknown when it can't be read.
     pub report: Fact<Report>,
     /// What keeps it from running.
@@ -84,6 +86,7 @@ impl Pod {
             },
             ready: condition(&status, "Ready").is_some_and(|ready| ready.status == "True"),
             hash: annotation(labels::POD_HASH),
+            config_hash: annotation(labels::CONFIG_HASH),
             report: match annotation(labels::REPORT) {
                 None => Fact::Absent,
                 Some(text) => serde_json::from_str(&text).map_or(Fact::Unknown, Fact::Known),
@@ -159,7 +162,7 @@ fn container_trouble(container: &ContainerStatus) -> Option<Trouble> {
     let told = waiting.message.clone().unwrap_or_default();
     match why {
         "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" | "ImageInspectError" => {
-            let message = format!("image {}: {why}: {told}", container.image);
+            let message = format!("image {}: {}", container.image, pull_failure(why, &told));
             Some(Trouble { reason: Reason::ImageUnavailable, message })
         }
         // The kubelet's message here counts its back-off up; how the container ended is what helps, and it stands still.
@@ -178,6 +181,35 @@ fn container_trouble(container: &ContainerStatus) -> Option<Trouble> {
         }
         _ => None,
     }
+}
+
+/// Why an image can't be had, in words that stay the same from one attempt to the next: a status that changes with every attempt of a
+/// kubelet would be written with every attempt. A kubelet that waits for the next attempt repeats what the last one said behind words
+/// of its own; and what networks say has the port in it that the attempt came from, or a number that a registry gave it.
+fn pull_failure(why: &str, told: &str) -> String {
+    let waits = why == "ImagePullBackOff";
+    let (why, told) = match told.split_once(": ErrImagePull: ").filter(|_| waits) {
+        Some((_, told)) => ("ErrImagePull", told),
+        // Kubelets that don't repeat it have nothing but the image's name to say.
+        None if waits => return "ErrImagePull".to_owned(),
+        None => (why, told),
+    };
+    let words: Vec<_> = told.split_whitespace().map(lasting).collect();
+    if words.is_empty() { why.to_owned() } else { format!("{why}: {}", words.join(" ")) }
+}
+
+/// A word without what is another one next time.
+fn lasting(word: &str) -> String {
+    // `10.0.0.7:51234->10.0.0.10:53`
+    if let Some((from, to)) = word.split_once("->") {
+        let from = from.rsplit_once(':').map_or(from, |(address, _)| address);
+        return format!("{from}->{to}");
+    }
+    // A request's number: digits and letters up to f, perhaps in groups, and nothing that names a digest.
+    let number = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    let hexadecimal = number.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+    let digits = number.chars().filter(char::is_ascii_digit).count();
+    if hexadecimal && number.len() >= 16 && digits >= 4 { word.replace(number, "…") } else { word.to_owned() }
 }
 
 #[cfg(test)]
@@ -218,6 +250,26 @@ mod tests {
             "{}",
             trouble.message
         );
+    }
+
+    #[test]
+    fn an_image_that_cannot_be_had_is_said_in_the_same_words_at_every_attempt() {
+        let said = |reason: &str, message: &str| pod(waiting(reason, message)).trouble.unwrap().message;
+        let attempt = |port: u16, request: &str| {
+            format!(
+                "failed to pull \"postgres:99\": dial tcp: lookup r on 10.0.0.10:53: read udp 10.0.0.7:{port}->10.0.0.10:53: \
+                 i/o timeout (request {request})"
+            )
+        };
+        let first = attempt(51234, "8f14e45f-ceea-467f-9575-1234567890ab");
+        let other = attempt(40001, "0f14e45f-ceea-467f-9575-1234567890ab");
+        let backing_off = format!("Back-off pulling image \"postgres:99\": ErrImagePull: {other}");
+        let words = said("ErrImagePull", &first);
+        assert_eq!(said("ErrImagePull", &other), words);
+        assert_eq!(said("ImagePullBackOff", &backing_off), words);
+        assert!(words.contains("read udp 10.0.0.7->10.0.0.10:53: i/o timeout"), "{words}");
+        let digest = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 not found";
+        assert!(said("ErrImagePull", digest).contains(digest), "what a user wrote stays");
     }
 
     #[test]

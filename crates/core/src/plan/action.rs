@@ -34,6 +34,15 @@ pub enum Effect {
         /// Annotations to set.
         annotations: BTreeMap<String, String>,
     },
+    /// Annotate a pod.
+    AnnotatePod {
+        /// The pod's name.
+        name: String,
+        /// Its UID.
+        uid: String,
+        /// Annotations to set.
+        annotations: BTreeMap<String, String>,
+    },
     /// Let a volume grow. Not every storage class can: nothing may depend on it.
     GrowVolume {
         /// The volume's name.
@@ -139,6 +148,7 @@ impl Effect {
                 (Kind::PersistentVolumeClaim, &target.name)
             }
             Self::GrowVolume { name, .. } => (Kind::PersistentVolumeClaim, name),
+            Self::AnnotatePod { name, .. } => (Kind::Pod, name),
             Self::DeletePod(target) => (Kind::Pod, &target.name),
         }
     }
@@ -149,7 +159,7 @@ impl Effect {
             Self::Create(_) => "create",
             Self::Issue(order) if order.existing == Existing::Renew => "renew",
             Self::Issue(_) => "issue",
-            Self::AnnotateVolume { .. } => "annotate",
+            Self::AnnotateVolume { .. } | Self::AnnotatePod { .. } => "annotate",
             Self::GrowVolume { .. } => "grow",
             Self::DeletePod(_) | Self::DeleteVolume(_) => "delete",
         }

@@ -146,12 +146,12 @@ fn leftovers(observed: &Observed, parent: &Parent<'_>) -> Vec<String> {
     left.extend(observed.lease.known().filter(|lease| theirs(lease.owner.as_deref())).map(|_| "Lease".to_owned()));
     for (kind, listing) in &observed.objects {
         for (name, object) in &listing.items {
-            let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+            let owners = || object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
             // Kubernetes gives the slices of the `-pods` Service that Service's labels and makes it their controller: they are
-            // found by our label, but they are no cluster's.
-            let clusters = owners.filter(|owner| owner["controller"] == true && owner["kind"] == "PostgresCluster");
-            let controller = clusters.filter_map(|owner| owner["uid"].as_str()).next();
-            left.extend(theirs(controller).then(|| format!("{kind} {name}")));
+            // found by our label, but they are no cluster's. What only pods own any more was an earlier cluster's.
+            let of_a_cluster = owners().any(|owner| owner["kind"] == "PostgresCluster" || owner["kind"] == "Pod");
+            let ours = owners().any(|owner| owner["uid"] == parent.uid.as_str());
+            left.extend((of_a_cluster && !ours).then(|| format!("{kind} {name}")));
         }
     }
     left

@@ -4,18 +4,21 @@
 //! writes to something that is being deleted (it would vanish a moment later, and with it what was built on it), or writes the
 //! Lease once it exists.
 
+use std::collections::BTreeMap;
+
+use bellwether_api::labels;
 use bellwether_api::v1::DurabilityMode;
 use serde_json::Value;
 
 use super::action::{Action, Effect, WaitingOn};
 use super::adopt::Identity;
 use super::instances::Members;
-use super::{certificates, endpoints, volumes};
+use super::{certificates, endpoints, instances, volumes};
 use crate::build::{self, Parent};
 use crate::contract::InstanceConfig;
 use crate::fact::Fact;
 use crate::object::{Desired, Kind};
-use crate::observed::Observed;
+use crate::observed::{Observed, Pod, PodPhase};
 use crate::wal::Term;
 
 /// Why an object that we wrote exactly so is written again.
@@ -39,14 +42,17 @@ pub fn provision(
     secrets: certificates::Certificates,
 ) -> Provision {
     let mut result = Provision::default();
-    for desired in build::rbac::agent(parent, &may_report(members)) {
+    // Whoever has reported has an agent, and that is who needs them.
+    let pods = observed.pods.items.values().filter(|pod| instances::ours(pod, parent) && !pod.report.is_absent());
+    for desired in build::rbac::agent(parent, &may_report(members), pods) {
         result.ensure(observed, desired);
     }
     result.actions.extend(secrets.actions);
     result.waiting_on.extend(secrets.waiting_on);
+    let config = build::config::config(parent, &configuration(observed, parent, identity, members));
+    let config_hash = config.hash();
     if !observed.config.is_unknown() {
-        let config = configuration(observed, parent, identity, members);
-        result.ensure(observed, build::config::config(parent, &config));
+        result.ensure(observed, config.clone());
     }
     result.lease(observed, parent);
     for desired in build::service::services(parent) {
@@ -58,8 +64,9 @@ pub fn provision(
         }
     }
     for instance in &members.wanted {
-        result.instance(observed, parent, instance);
+        result.instance(observed, parent, instance, &config_hash);
     }
+    result.actions.extend(refresh(observed, parent, &config));
     let kept = volumes::keep(observed, parent, identity, members);
     result.actions.extend(kept);
     result.ensure(observed, build::disruption_budget::disruption_budget(parent));
@@ -74,6 +81,7 @@ impl Provision {
                 return self.wait(WaitingOn::Leftovers(vec![format!("{} {}", desired.kind, desired.name)]));
             }
             Fact::Known(object) if desired.holds_in(object) => return,
+            Fact::Known(object) if desired.lacks_only_owners(object) => "it has to stay for as long as its pods",
             Fact::Known(object) if desired.was_applied_to(object) => DRIFTED,
             Fact::Known(_) => "what it is made from changed",
             Fact::Absent => "the cluster needs it",
@@ -94,7 +102,7 @@ impl Provision {
     }
 
     /// Volumes and pod of one instance. Its pod comes last, and only when nothing that it needs is on its way out.
-    fn instance(&mut self, observed: &Observed, parent: &Parent<'_>, instance: &str) {
+    fn instance(&mut self, observed: &Observed, parent: &Parent<'_>, instance: &str, config_hash: &str) {
         if !self.blocking().is_empty() {
             return;
         }
@@ -117,7 +125,7 @@ impl Provision {
             Fact::Known(pod) if pod.terminating => self.wait(WaitingOn::Stopping(vec![pod.name.clone()])),
             Fact::Known(_) => {}
             Fact::Absent => self.actions.push(Action {
-                effect: Effect::Create(build::pod::pod(parent, instance)),
+                effect: Effect::Create(build::pod::pod(parent, instance, config_hash)),
                 why: format!("spec.replicas is {}", parent.cluster.spec.replicas),
             }),
         }
@@ -133,6 +141,30 @@ impl Provision {
     fn blocking(&self) -> Vec<&WaitingOn> {
         self.waiting_on.iter().filter(|on| matches!(on, WaitingOn::OwnerPassword { .. })).collect()
     }
+}
+
+/// Tells kubelets that there is a new configuration. A kubelet looks at a pod's ConfigMaps when the pod changes, and otherwise about
+/// once a minute; so the hash of what there is to read is put on the pod. Not before the ConfigMap is there: looking too early, it
+/// would find the old one and wait for the minute after all.
+fn refresh(observed: &Observed, parent: &Parent<'_>, config: &Desired) -> Vec<Action> {
+    let there = observed.object(config.kind, &config.name).known().is_some_and(|map| config.holds_in(map));
+    let hash = config.hash();
+    let behind = |pod: &&Pod| {
+        instances::ours(pod, parent)
+            && !pod.terminating
+            && pod.phase != PodPhase::Ended
+            && pod.config_hash.as_ref() != Some(&hash)
+    };
+    let pods = observed.pods.items.values().filter(|_| there).filter(behind);
+    pods.map(|pod| Action {
+        effect: Effect::AnnotatePod {
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            annotations: BTreeMap::from([(labels::CONFIG_HASH.to_owned(), hash.clone())]),
+        },
+        why: "its kubelet should read the new configuration now".to_owned(),
+    })
+    .collect()
 }
 
 /// The agents' configuration. The instance that may initialise is chosen once: while nobody leads, whoever was told that it

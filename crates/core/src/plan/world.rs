@@ -179,6 +179,14 @@ impl World {
                 }
                 self.put(kind, &name, value);
             }
+            Effect::AnnotatePod { uid, annotations, .. } => {
+                let mut value = existing.unwrap();
+                assert_eq!(value["metadata"]["uid"], uid.as_str());
+                for (key, text) in annotations {
+                    value["metadata"]["annotations"][key] = text.as_str().into();
+                }
+                self.put(kind, &name, value);
+            }
             Effect::GrowVolume { uid, size, .. } => {
                 let mut value = existing.unwrap();
                 assert_eq!(value["metadata"]["uid"], uid.as_str());

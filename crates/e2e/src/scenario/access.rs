@@ -12,16 +12,17 @@ use crate::world::World;
 
 /// Rights that the operator holds and never uses. Kubernetes lets nobody grant what they don't have: the agents' Role holds each of
 /// these, and the operator makes that Role.
-const HELD_FOR_AGENTS: &[(&str, &str)] =
-    &[("leases", "get"), ("leases", "update"), ("endpointslices", "get"), ("pods", "patch")];
+const HELD_FOR_AGENTS: &[(&str, &str)] = &[("leases", "get"), ("leases", "update"), ("endpointslices", "get")];
 
 pub fn nothing_forbidden(world: &World) -> Outcome {
     let requests = requests(world)?;
     ensure(!requests.is_empty(), || "our accounts asked for nothing: is this their log?".to_owned())?;
     let count = |account| requests.iter().filter(|request| request.right.account == account).count();
     let withdrawn = requests.iter().filter(|request| request.lack == Lack::Withdrawn).count();
+    let (quota, ending) = audit::refusals(&requests)?;
     say(&format!(
-        "         {} requests of the operator, {} of agents ({withdrawn} refused while their Role was being removed with the cluster or the operator)",
+        "         {} requests of the operator, {} of agents; 403 by RBAC: {withdrawn}, by the quota that is tested: {quota}, \
+         in a namespace that was deleted that very moment: {ending}",
         count(Account::Operator),
         count(Account::Agent)
     ));

@@ -115,6 +115,9 @@ pub fn standbys_stream(world: &World) -> Outcome {
     Ok(())
 }
 
+/// Sooner than a kubelet looks by itself, which is after 60 to 90 seconds.
+const PROMPTLY: Duration = Duration::from_secs(30);
+
 /// A parameter that can be reloaded is in force without a restart; a larger size reaches the file system.
 pub fn changes(world: &World) -> Outcome {
     let namespace = world.namespace("changes")?;
@@ -124,8 +127,8 @@ pub fn changes(world: &World) -> Outcome {
     namespace
         .cluster("demo", &json!({"replicas": 2, "parameters": {"work_mem": "5MB"}, "storage": {"size": "768Mi"}}))?;
     for instance in ["demo-1", "demo-2"] {
-        // A kubelet brings a changed ConfigMap to a pod when it next looks, which is once a minute.
-        eventually("work_mem to be in force", Duration::from_secs(150), || {
+        // Kubelets look at a pod's ConfigMaps once a minute; the operator sees to it that they look now.
+        eventually("work_mem to be in force", PROMPTLY, || {
             same(instance, namespace.sql(instance, "app", "show work_mem")?.as_str(), "5MB")
         })?;
     }

@@ -7,7 +7,9 @@ mod create;
 mod deletion;
 mod killed;
 mod manifest;
+mod metrics;
 mod placement;
+mod probed;
 mod refused;
 mod restricted;
 mod trouble;
@@ -34,6 +36,8 @@ pub const ALL: &[Scenario] = &[
     scenario("create a cluster of three", create::three),
     scenario("standbys stream", create::standbys_stream),
     scenario("connect as the application over TLS", connect::over_tls),
+    scenario("the operator's metrics are scraped over HTTPS", metrics::scraped),
+    Scenario { needs: Needs::Probe, ..scenario("the probe watches a primary being killed", probed::primary_killed) },
     scenario("delete and recreate with retained volumes", deletion::recreate),
     scenario("onDelete Delete removes the volumes", deletion::on_delete),
     scenario("a namespace is deleted with everything in it", deletion::namespace),

@@ -13,6 +13,17 @@ pub fn no_image(world: &World) -> Outcome {
         let status = if type_ == "Ready" { "False" } else { "True" };
         namespace.says("demo", type_, (status, "ImageUnavailable"), "bellwether.test/none:1")?;
     }
+    // A kubelet tries again and again, and what it says has something else in it each time; the status stays as it is.
+    let attempts = || -> Outcome<i64> {
+        let events = namespace.list(["events", "--field-selector=involvedObject.name=demo-1,reason=Pulling"])?;
+        Ok(events.iter().filter_map(|event| event["count"].as_i64()).max().unwrap_or_default())
+    };
+    let (said, tried) = (namespace.status("demo")?, attempts()?);
+    eventually("two more attempts to pull", COMES_UP, || {
+        let now = attempts()?;
+        ensure(now >= tried + 2, || format!("{now} attempts"))
+    })?;
+    same("status after further attempts", namespace.status("demo")?, said)?;
     // Pods that never ran anything are replaced by the change; the user deletes nothing.
     namespace.cluster("demo", &json!({}))?;
     namespace.wait_ready("demo")

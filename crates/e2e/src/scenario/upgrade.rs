@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::failure::{Failure, Outcome, same};
+use crate::failure::{Failure, Outcome, eventually, same};
 use crate::install;
-use crate::namespace::Namespace;
+use crate::namespace::{COMES_UP, Namespace};
 use crate::world::World;
 
 /// What must not change.
@@ -45,9 +45,13 @@ pub fn image(world: &World) -> Outcome {
     let next = next.ok_or_else(|| Failure::Wrong("there is no second image".to_owned()))?;
     world.without_chart();
     install::by_helm(&world.target, next, &[])?;
-    for pod in install::pods(&world.target)? {
-        same("the operator's image", &pod["spec"]["containers"][0]["image"], next)?;
-    }
+    // Those of before are told to go when the new ones are ready, and are still there for a moment.
+    eventually("the old operators to be gone", COMES_UP, || {
+        for pod in install::pods(&world.target)? {
+            same("the operator's image", &pod["spec"]["containers"][0]["image"], next)?;
+        }
+        Ok(())
+    })?;
     // The new operator has looked at the cluster when it acts on a change of it.
     namespace.cluster("demo", &json!({"parameters": {"work_mem": "5MB"}}))?;
     namespace.wait("demo", "jsonpath={.status.observedGeneration}=2")?;

@@ -34,7 +34,10 @@ impl Port for Kube {
             return Err(CallError::Unanswered { cause: "not sent: another operator may lead by now".to_owned() });
         }
         let resource = request.resource.api_resource();
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &request.namespace, &resource);
+        let api: Api<DynamicObject> = match request.resource.place(&request.namespace) {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        };
         match within(carry_out(&api, &request.name, request.verb)).await {
             Ok(answer) => answer,
             Err(late) => Err(CallError::Unanswered { cause: late.to_string() }),

@@ -64,6 +64,8 @@ pub enum Resource {
     Child(Kind),
     /// News for people.
     Event,
+    /// The namespace that all of these are in.
+    Namespace,
 }
 
 /// What a request does.
@@ -117,7 +119,15 @@ impl Resource {
                 ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), plural)
             }
             Self::Event => ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Event"), "events"),
+            Self::Namespace => {
+                ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Namespace"), "namespaces")
+            }
         }
+    }
+
+    /// The namespace in the address of an object: a namespace is in none.
+    pub fn place(self, namespace: &str) -> Option<&str> {
+        (self != Self::Namespace).then_some(namespace)
     }
 }
 
@@ -127,6 +137,7 @@ impl std::fmt::Display for Resource {
             Self::Cluster => f.write_str("PostgresCluster"),
             Self::Child(kind) => kind.fmt(f),
             Self::Event => f.write_str("Event"),
+            Self::Namespace => f.write_str("Namespace"),
         }
     }
 }

@@ -206,7 +206,7 @@ pub fn serve(store: &mut Store, request: &Request, now: Timestamp) -> Answer {
     };
     let target = Target {
         resource,
-        namespace: Some(request.namespace.clone()),
+        namespace: request.resource.place(&request.namespace).map(str::to_owned),
         name: request.name.clone(),
         subresource: Subresource::Main,
     };

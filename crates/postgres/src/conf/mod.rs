@@ -46,6 +46,8 @@ pub struct ServerSettings {
     pub upstream: Option<Upstream>,
     /// Which commits wait for which standbys.
     pub synchronous: Synchronous,
+    /// The term in which it leads, for whoever asks over SQL.
+    pub term: Option<u64>,
     /// The most WAL that slots may hold back, in MiB, so that an instance that is gone doesn't fill the volume.
     pub slot_wal_limit_mib: Option<u64>,
 }

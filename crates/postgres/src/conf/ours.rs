@@ -95,6 +95,10 @@ fn replication(settings: &ServerSettings) -> Vec<Line> {
         ("wal_receiver_status_interval", "1s".to_owned()),
         ("synchronous_standby_names", settings.synchronous.names()),
     ];
+    if let Some(term) = settings.term {
+        // PostgreSQL takes any name with a dot. A client can ask with its write in which term it was made (docs/probe.md).
+        lines.push(("bellwether.term", term.to_string()));
+    }
     if let Some(limit) = settings.slot_wal_limit_mib {
         // A slot whose instance is gone holds WAL back for ever, until the volume is full and the primary stops.
         lines.push(("max_slot_wal_keep_size", format!("{limit}MB")));

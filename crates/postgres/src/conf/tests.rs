@@ -30,6 +30,7 @@ fn settings(run_dir: &Path) -> ServerSettings {
             slot: SlotName::of_instance("orders-1").unwrap(),
         }),
         synchronous: Synchronous::Any { quorum: 1, voters: vec!["orders-2".into(), "orders-3".into()] },
+        term: Some(7),
         slot_wal_limit_mib: Some(1024),
     }
 }

@@ -86,6 +86,7 @@ impl Server {
         let [high, low] = (std::process::id() as u16).to_be_bytes();
         let address = Ipv4Addr::new(127, high.max(1), low, NEXT.fetch_add(1, Ordering::Relaxed));
         let settings = ServerSettings {
+            term: None,
             instance: instance.to_owned(),
             listen: vec![IpAddr::V4(address)],
             port: PORT,

@@ -14,6 +14,7 @@ mod tests;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
@@ -246,6 +247,12 @@ impl Campaigner {
                 self.candidate.saw(lease.as_ref().map(seen), Instant::now());
             }
             let Next::Renew { version } = self.candidate.next(Instant::now()) else { return Ok(false) };
+            let election = &self.election;
+            let asked = may_write(self.api.clone().into_client(), election.namespace.clone(), election.name.clone());
+            if !asked.await {
+                tracing::info!("the right to the Lease is gone: this operator is being removed");
+                return Ok(false);
+            }
             // A second is the shortest that a Lease can say; without a holder it means nothing.
             let lease = self.lease(Some(version), None, Duration::from_secs(1), self.candidate.transitions());
             match self.api.replace(&self.election.name, &PostParams::default(), &lease).await {
@@ -255,6 +262,23 @@ impl Campaigner {
             }
         }
     }
+}
+
+/// Whether we still have the right to write the Lease: whoever removes an operator removes its rights before its pods are told.
+/// Everybody may ask. Without an answer it is tried as ever.
+async fn may_write(client: Client, namespace: String, name: String) -> bool {
+    let attributes = ResourceAttributes {
+        group: Some("coordination.k8s.io".to_owned()),
+        resource: Some("leases".to_owned()),
+        verb: Some("update".to_owned()),
+        namespace: Some(namespace),
+        name: Some(name),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+    let answer = Api::<SelfSubjectAccessReview>::all(client).create(&PostParams::default(), &review).await;
+    answer.map_or(true, |review| review.status.is_none_or(|status| status.allowed))
 }
 
 fn seen(lease: &Lease) -> Seen {

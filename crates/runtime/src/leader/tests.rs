@@ -18,6 +18,8 @@ struct Fake {
     lease: Mutex<Option<Value>>,
     latency: Mutex<Duration>,
     down: Mutex<bool>,
+    /// Rights were taken away.
+    without_rights: Mutex<bool>,
 }
 
 impl Fake {
@@ -42,6 +44,10 @@ impl Fake {
         }
         let (code, answer) = match watch {
             true => (403, refusal(403)),
+            false if parts.uri.path().ends_with("selfsubjectaccessreviews") => {
+                let allowed = !*self.without_rights.lock().unwrap();
+                (201, json!({"spec": {}, "status": {"allowed": allowed}}))
+            }
             false => self.carry_out(&parts.method, &body),
         };
         tokio::time::sleep(half).await;
@@ -171,6 +177,17 @@ async fn a_released_lease_is_taken_at_the_next_look() {
     let released = Instant::now();
     b.office.taken().await;
     assert!(released.elapsed() <= Timing::default().retry);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_robbed_of_the_right_to_the_lease_does_not_try_to_give_it_back() {
+    let fake = Arc::<Fake>::default();
+    let mut a = start(&fake, "a");
+    a.office.taken().await;
+    *fake.without_rights.lock().unwrap() = true;
+    a.release.cancel();
+    assert_eq!(a.task.await.unwrap(), Ok(()));
+    assert_eq!(fake.field("holderIdentity"), "a", "it ends by itself");
 }
 
 #[tokio::test(start_paused = true)]

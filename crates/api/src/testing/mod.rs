@@ -1,7 +1,10 @@
-//! Generators for property tests: specs that the schema accepts.
+//! For tests, of this crate and of others: generators of specs that the schema accepts, and the table of those that it refuses
+//! ([`refused`]).
 //!
 //! Only values that the CRD's rules let through are made, and every field is made, so that "every schema-valid spec
 //! converges or names the bad field" is tested against what users can really store.
+
+pub mod refused;
 
 use std::collections::BTreeMap;
 

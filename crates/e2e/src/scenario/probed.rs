@@ -1,0 +1,125 @@
+//! The probe writes from another pod while a primary is killed, and catches every lie that was told.
+//!
+//! It runs where applications do: through the Service and by pod address, over TLS that it verifies. Its verdict is what is asserted;
+//! it is "truthful" only when every acknowledged row is on every instance and the load was there before and after.
+
+use std::time::Duration;
+
+use harness::command::Started;
+use harness::fault::{self, ObjectName};
+use serde_json::json;
+
+use crate::failure::{Failure, Outcome, ensure, eventually};
+use crate::namespace::{COMES_UP, Namespace};
+use crate::output::say;
+use crate::scenario::connect::client;
+use crate::target::Home;
+use crate::world::World;
+
+/// Rows on each side of a fault: several seconds of the load that a verdict asks for.
+const ROWS: u64 = 1000;
+/// Where the probe is in its pod.
+const PROGRAM: &str = "/tmp/bellwether-probe";
+
+/// How the primary is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// PID 1 of its container, without a warning: the pod keeps its address.
+    Container,
+    /// The pod, without a grace period: the instance comes back at another address.
+    Pod,
+}
+
+pub fn primary_killed(world: &World) -> Outcome {
+    let namespace = world.namespace("probed")?;
+    namespace.ready_cluster("demo", &json!({}))?;
+    namespace.apply(&client(&namespace, "demo"))?;
+    namespace.kubectl(["wait", "--for=condition=Ready", "pod/client", "--timeout=50s"]).go()?;
+    let program = world.target.probe.as_ref().ok_or_else(|| Failure::Wrong("there is no probe".to_owned()))?;
+    let place = format!("client:{PROGRAM}");
+    namespace.kubectl(["cp", &program.display().to_string(), &place]).go()?;
+    let faults: &[Fault] = match world.target.home {
+        Home::Harness => &[Fault::Container, Fault::Pod],
+        Home::Foreign => &[Fault::Pod],
+    };
+    for fault in faults {
+        watched(world, &namespace, *fault)?;
+    }
+    Ok(())
+}
+
+fn watched(world: &World, namespace: &Namespace<'_>, fault: Fault) -> Outcome {
+    let history = format!("/tmp/{fault:?}.jsonl");
+    let mut probe = start(namespace, &history)?;
+    let primary = namespace.primary("demo")?;
+    let before = rows(namespace, &primary).unwrap_or_default();
+    more_than(namespace, &primary, before + ROWS)?;
+    probe.tell(&format!("{fault:?} of {primary} killed"))?;
+    kill(world, namespace, &primary, fault)?;
+    // It leads again, or another does.
+    let (primary, after) = eventually("a primary that answers", COMES_UP, || {
+        let primary = namespace.primary("demo")?;
+        let rows = rows(namespace, &primary)?;
+        Ok((primary, rows))
+    })?;
+    more_than(namespace, &primary, after + ROWS)?;
+    probe.finish(Duration::from_secs(30))?;
+    namespace.wait_ready("demo")?;
+
+    let verdict = check(namespace, &history)?;
+    for line in verdict.lines().filter(|line| ["load:", "largest gap"].iter().any(|word| line.contains(word))) {
+        say(&format!("         {fault:?}: {}", line.trim()));
+    }
+    ensure(verdict.contains("TRUTHFUL"), || verdict.clone())
+}
+
+/// Starts writers through the Service, and one by the address of each pod.
+fn start(namespace: &Namespace<'_>, history: &str) -> Outcome<Started> {
+    let servers = servers(namespace, "--direct")?;
+    let fixed =
+        ["exec", "-i", "client", "--", PROGRAM, "run", "--secret", "/app", "--until-stdin-closes", "--sessions", "8"];
+    let words = fixed.into_iter().chain(["--history", history]).chain(servers.iter().map(String::as_str));
+    Ok(namespace.kubectl(words).start()?)
+}
+
+/// The probe's verdict; an exit code other than that of "truthful" is a failure that shows it.
+fn check(namespace: &Namespace<'_>, history: &str) -> Outcome<String> {
+    let servers = servers(namespace, "--instance")?;
+    let fixed = ["exec", "client", "--", PROGRAM, "check", history, "--secret", "/app"];
+    let words = fixed.into_iter().chain(servers.iter().map(String::as_str));
+    Ok(namespace.kubectl(words).within(Duration::from_secs(120)).output()?)
+}
+
+/// Each instance under the name that its certificate covers, at the address that its pod has now.
+fn servers(namespace: &Namespace<'_>, option: &str) -> Outcome<Vec<String>> {
+    let pods = namespace.list(["pods", "-l", "bellwether.dev/cluster=demo"])?;
+    ensure(pods.len() == 3, || format!("{} pods", pods.len()))?;
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let server = |pod: &serde_json::Value| {
+        let host = format!("{}.demo-pods.{}.svc", text(&pod["metadata"]["name"]), namespace.name);
+        [option.to_owned(), format!("{host}@{}", text(&pod["status"]["podIP"]))]
+    };
+    Ok(pods.iter().flat_map(server).collect())
+}
+
+fn kill(world: &World, namespace: &Namespace<'_>, pod: &str, fault: Fault) -> Outcome {
+    match fault {
+        Fault::Container => {
+            let object = ObjectName { namespace: namespace.name.clone(), name: pod.to_owned() };
+            Ok(fault::kill_container(&world.target.layout, &object, None)?)
+        }
+        Fault::Pod => Ok(namespace.kubectl(["delete", "pod", pod, "--force", "--grace-period=0"]).go()?),
+    }
+}
+
+fn rows(namespace: &Namespace<'_>, primary: &str) -> Outcome<u64> {
+    let counted = namespace.sql(primary, "app", "select count(*) from bellwether_probe")?;
+    counted.parse().map_err(|_| Failure::Wrong(format!("no count: {counted:?}")))
+}
+
+fn more_than(namespace: &Namespace<'_>, primary: &str, wanted: u64) -> Outcome {
+    eventually("the probe's rows", COMES_UP, || {
+        let seen = rows(namespace, primary)?;
+        ensure(seen >= wanted, || format!("{seen} of {wanted} rows"))
+    })
+}
