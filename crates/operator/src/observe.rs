@@ -47,7 +47,7 @@ pub async fn live_cluster(port: &impl Port, key: &Key) -> Result<Option<Value>, 
 /// What can't be looked at counts as there: the API server refuses what must not be.
 pub async fn namespace_ends(port: &impl Port, namespace: &str) -> bool {
     let found = live(port, Resource::Namespace, namespace, namespace).await;
-    found.is_ok_and(|namespace| namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()))
+    found.is_ok_and(|found| found.is_some_and(|namespace| !namespace["metadata"]["deletionTimestamp"].is_null()))
 }
 
 /// An object as the API server has it now.
