@@ -235,16 +235,26 @@ pub fn arrive(world: &mut World, packet: Packet, rules: &Rules) -> Result<(), Vi
 }
 
 /// What arrives at a frozen instance waits for it. Of two requests of one kind from one sender only the newer is kept: it does
-/// what the older would have done, later.
+/// what the older would have done, later. So it is with two sights of the Lease that differ in nothing but their version: a leader
+/// renews for as long as the other is frozen, and each renewal would be one more state.
 fn hold(world: &mut World, at: usize, packet: Packet) {
-    let kind = |body: &Body| match body {
-        Body::Peer { from, message, .. } => Some((*from, std::mem::discriminant(message))),
-        _ => None,
-    };
     let node = Arc::make_mut(&mut world.nodes[at]);
-    let new = kind(&packet.body);
-    node.inbox.retain(|held| new.is_none() || kind(&held.body) != new);
+    node.inbox.retain(|held| !outdone(&held.body, &packet.body));
     node.inbox.push(packet);
+}
+
+/// Whether the newer says all that the older said.
+fn outdone(older: &Body, newer: &Body) -> bool {
+    match (older, newer) {
+        (Body::Peer { from, message, .. }, Body::Peer { from: who, message: newer, .. }) => {
+            from == who && std::mem::discriminant(message) == std::mem::discriminant(newer)
+        }
+        (
+            Body::Sight { life, request: None, view: Some(view) },
+            Body::Sight { life: same, request: None, view: Some(newer) },
+        ) => life == same && view.uid == newer.uid && view.content == newer.content,
+        _ => false,
+    }
 }
 
 /// Whether the call still waited for its answer.
