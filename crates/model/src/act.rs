@@ -25,6 +25,8 @@ pub struct Rules {
     pub horizon: Option<u8>,
     /// Which faults there are.
     pub faults: Faults,
+    /// Commits of clients that some volume may lack at the same time.
+    pub commits: u8,
     /// Nothing is explored beyond this term.
     pub terms: u64,
     /// In which order instances wake in a tick.
@@ -40,8 +42,10 @@ pub struct Faults {
     pub crashes: bool,
     /// What the network and the API do to single packets.
     pub packets: bool,
-    /// Partitions.
+    /// Partitions: instances and API divided in two, and an instance without its peers, or without the API.
     pub cuts: bool,
+    /// Partitions besides of one way alone, and such as heal one way before the other.
+    pub one_way: bool,
     /// The Lease deleted, or put back.
     pub lease: bool,
     /// A clock that runs fast or slow.

@@ -117,7 +117,7 @@ fn between_ticks(world: &World, over: bool, rules: &Rules, all: &mut Vec<Move>) 
     // All at once, or first what joins instances and then the way to the API, or the other way round.
     for (which, cut) in world.env.cuts.into_iter().enumerate() {
         let parts = [cut, cut & TO_API, cut & !TO_API];
-        let some = if parts[1] == 0 || parts[2] == 0 { 1 } else { 3 };
+        let some = if parts[1] == 0 || parts[2] == 0 || !rules.faults.one_way { 1 } else { 3 };
         all.extend(parts.iter().take(some).filter(|part| **part != 0).map(|part| Move::Heal(which, *part)));
     }
     if world.shared.lease.is_none() {
@@ -168,7 +168,10 @@ fn faults(world: &World, rules: &Rules, all: &mut Vec<Move>) {
         let here: Vec<usize> = (0..NODES).filter(|node| world.nodes[*node].lives > 0).collect();
         let way = head.map_or(u16::MAX, |head| channel(usize::from(head.from), usize::from(head.to)));
         // Right before something would pass there: from then on nothing does.
-        cut_sets(&here).into_iter().filter(|cut| cut & way != 0).for_each(|cut| add(Fault::Cut(cut)));
+        cut_sets(&here, rules.faults.one_way)
+            .into_iter()
+            .filter(|cut| cut & way != 0)
+            .for_each(|cut| add(Fault::Cut(cut)));
     }
     if head.is_none() {
         slow_faults(world, rules, &mut add);
@@ -202,12 +205,14 @@ const TO_API: u16 = {
 
 /// Partitions: every way to divide instances and API in two; besides, one way between two alone, and an instance from its peers or
 /// from the API alone.
-fn cut_sets(here: &[usize]) -> Vec<u16> {
+fn cut_sets(here: &[usize], one_way: bool) -> Vec<u16> {
     let both = |one: usize, other: usize| channel(one, other) | channel(other, one);
     let mut all = vec![];
     for &node in here {
         let others = here.iter().copied().filter(|other| *other != node);
-        all.extend(others.clone().map(|other| channel(node, other)));
+        if one_way {
+            all.extend(others.clone().map(|other| channel(node, other)));
+        }
         let peers = others.fold(0, |cut, other| cut | both(node, other));
         all.extend([peers, both(node, API), peers | both(node, API)]);
     }

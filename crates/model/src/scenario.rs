@@ -25,7 +25,7 @@ pub struct Scenario {
     pub faults: u8,
     /// Which.
     pub kinds: Faults,
-    /// Commits of clients in one run.
+    /// Commits of clients that some volume may lack at the same time.
     pub commits: u8,
     /// Switchovers asked for in one run.
     pub switchovers: u8,
@@ -51,7 +51,8 @@ pub enum Beginning {
     Joining,
 }
 
-const ALL: Faults = Faults { crashes: true, packets: true, cuts: true, lease: true, drift: true, replace: true };
+const ALL: Faults =
+    Faults { crashes: true, packets: true, cuts: true, one_way: true, lease: true, drift: true, replace: true };
 /// Without those that the smallest scenarios have: what a clock or a damaged Lease does depends on no third instance.
 const MOST: Faults = Faults { lease: false, drift: false, ..ALL };
 
@@ -72,8 +73,8 @@ const QUORUM: Scenario = Scenario {
     name: "quorum",
     about: "three instances, commits wait for one of two voters; one commit",
     beginning: Beginning::Trio,
-    // Which log is where does not depend on single packets.
-    kinds: Faults { packets: false, ..MOST },
+    // Which log is where does not depend on single packets, and a standby streams both ways or not at all.
+    kinds: Faults { packets: false, one_way: false, ..MOST },
     commits: 1,
     durability: Durability::Quorum,
     poll: 1,
@@ -146,6 +147,7 @@ impl Scenario {
             settings: settings(self.durability, self.poll, planted),
             horizon: self.horizon,
             faults: self.kinds,
+            commits: self.commits,
             terms: TERMS,
             order: match self.wake {
                 Wake::LeaderFirst => [0, 1, 2],
@@ -189,7 +191,7 @@ pub fn begin(scenario: &Scenario, rules: &Rules) -> Result<World, Violation> {
         Beginning::Trio => (3, 3),
         Beginning::Joining => (3, 2),
     };
-    let sound = Rules { settings: Settings { planted: None, ..rules.settings }, horizon: None, ..*rules };
+    let sound = Rules { settings: Settings { planted: None, ..rules.settings }, horizon: None, commits: 0, ..*rules };
     let mut world = founded(members, &sound);
     // A is named and alone: it leads when it has seen that name for L. Had the others been there, any of them might have won.
     start(&mut world, 0, &sound)?;
