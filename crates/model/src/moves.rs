@@ -63,8 +63,12 @@ pub enum Fault {
     DeleteLease,
     /// The Lease is put back to what it was.
     RestoreLease(usize),
+    /// Every pod is deleted at once, or all machines lose their power; the volumes stay.
+    CrashAll,
     /// A pod and its volume are lost; a new one joins under its name.
     Replace(usize),
+    /// A standby gives its copy up, to clone it anew.
+    GiveUpCopy(usize),
 }
 
 /// Every move that is possible now.
@@ -188,7 +192,13 @@ fn slow_faults(world: &World, rules: &Rules, add: &mut impl FnMut(Fault)) {
         }
         if rules.faults.replace && it.lives > 0 {
             add(Fault::Replace(node));
+            if it.awake() && it.receiver.is_some() && !it.log.is_empty() {
+                add(Fault::GiveUpCopy(node));
+            }
         }
+    }
+    if rules.faults.crashes {
+        add(Fault::CrashAll);
     }
 }
 
@@ -345,7 +355,20 @@ fn thaw(world: &mut World, node: usize, rules: &Rules) {
 
 fn fail(world: &mut World, fault: Fault, rules: &Rules) -> Result<(), Violation> {
     match fault {
-        Fault::Crash(node) => crash(world, node, rules),
+        Fault::Crash(node) => {
+            if rules.planted(Plant::VolumeTakenTwice) && world.nodes[NODES - 1].lives == 0 {
+                // The process that was thought to be dead runs on elsewhere.
+                world.nodes[NODES - 1] = world.nodes[node].clone();
+            }
+            crash(world, node, rules);
+        }
+        Fault::CrashAll => {
+            for node in 0..NODES {
+                crash(world, node, rules);
+            }
+            // Nobody is left whom a packet between instances could reach.
+            Arc::make_mut(&mut world.net).late.retain(|packet| usize::from(packet.to) == API);
+        }
         Fault::PostgresCrash(node) => {
             Arc::make_mut(&mut world.nodes[node]).primary = None;
             return happen(world, node, Event::PostgresCrashed, rules);
@@ -387,10 +410,19 @@ fn fail(world: &mut World, fault: Fault, rules: &Rules) -> Result<(), Violation>
         }
         Fault::Replace(node) => {
             crash(world, node, rules);
-            let id = world.nodes[node].id;
-            let id = if rules.planted(Plant::IdentityByName) { id } else { MemberId(id.0 + 0x10) };
-            let lives = world.nodes[node].lives;
-            world.nodes[node] = Arc::new(Node { lives, ..Node::new(id, vec![]) });
+            let Node { id, lives, log, .. } = &*world.nodes[node];
+            let (id, log) = if rules.planted(Plant::IdentityByName) {
+                // All but the last record was in the backup.
+                (*id, log[..log.len().saturating_sub(1).max(1).min(log.len())].to_vec())
+            } else {
+                (MemberId(id.0 + 0x10), vec![])
+            };
+            world.nodes[node] = Arc::new(Node { lives: *lives, ..Node::new(id, log) });
+        }
+        Fault::GiveUpCopy(node) => {
+            let it = Arc::make_mut(&mut world.nodes[node]);
+            it.log.clear();
+            it.lagging = true;
         }
     }
     Ok(())
