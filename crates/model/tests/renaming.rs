@@ -1,5 +1,7 @@
 //! States that the exploration takes for one behave alike: the same walk, with everything merged and with nothing merged, goes through
 //! states that are equal once both are merged, and each offers the same moves.
+//!
+//! Seen to fail when a merging bug was planted: TODO
 
 use bellwether_core::election::Ages;
 use bellwether_model::act::Rules;
