@@ -85,6 +85,16 @@ pub fn merged(world: &World) -> World {
     world
 }
 
+/// Whether somebody remembers a position of some log, or one is on its way.
+pub fn positions_told(world: &World) -> bool {
+    let agents = world.nodes.iter().filter_map(|node| node.agent.as_ref());
+    let inboxes = world.nodes.iter().flat_map(|node| &node.inbox);
+    let told =
+        |packet: &Packet| matches!(&packet.body, Body::Peer { message: Message::Answer(_) | Message::Consent(_), .. });
+    agents.map(|agent| agent.phase()).any(|phase| !matches!(phase, Phase::Member | Phase::Leader))
+        || world.net.queue.iter().chain(&world.net.late).chain(inboxes).any(told)
+}
+
 /// How many records every volume that has a log begins with.
 fn shared_records(world: &World) -> usize {
     let mut logs = world.nodes.iter().map(|node| &node.log).filter(|log| !log.is_empty());
@@ -105,14 +115,7 @@ fn outstanding(world: &World) -> bool {
 /// ever compared; so this waits until nobody remembers one, and none is on its way.
 fn shorten(world: &mut World) {
     let dropped = shared_records(world).saturating_sub(1);
-    let agents = world.nodes.iter().filter_map(|node| node.agent.as_ref());
-    let inboxes = world.nodes.iter().flat_map(|node| &node.inbox);
-    let told =
-        |packet: &Packet| matches!(&packet.body, Body::Peer { message: Message::Answer(_) | Message::Consent(_), .. });
-    if dropped == 0
-        || agents.map(|agent| agent.phase()).any(|phase| !matches!(phase, Phase::Member | Phase::Leader))
-        || world.net.queue.iter().chain(&world.net.late).chain(inboxes).any(told)
-    {
+    if dropped == 0 || positions_told(world) {
         return;
     }
     for node in &mut world.nodes {
