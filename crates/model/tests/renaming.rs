@@ -1,7 +1,10 @@
 //! States that the exploration takes for one behave alike: the same walk, with everything merged and with nothing merged, goes through
 //! states that are equal once both are merged, and each offers the same moves.
 //!
-//! Seen to fail when a merging bug was planted: TODO
+//! It fails, and was seen to, when moments are merged that a rule tells apart (`Peer::heard` from an age of 1 on), and when logs are
+//! shortened by what some volume lacks. It does not fail when `void_before` keeps no order: what that guards is guarded twice, see
+//! `OksAfterSteppingDown` in `docs/proof/model.md`. A moment that is not aged at all it could not see, because neither walk would age
+//! it; that does not compile, because `State::age` names every part.
 
 use bellwether_core::election::Ages;
 use bellwether_model::act::Rules;
