@@ -25,6 +25,8 @@ pub struct Rules {
     pub horizon: Option<u8>,
     /// Which faults there are.
     pub faults: Faults,
+    /// Commits of clients that some volume may lack at the same time.
+    pub commits: u8,
     /// Nothing is explored beyond this term.
     pub terms: u64,
     /// In which order instances wake in a tick.
@@ -40,8 +42,10 @@ pub struct Faults {
     pub crashes: bool,
     /// What the network and the API do to single packets.
     pub packets: bool,
-    /// Partitions.
+    /// Partitions: instances and API divided in two, and an instance without its peers, or without the API.
     pub cuts: bool,
+    /// Partitions besides of one way alone, and such as heal one way before the other.
+    pub one_way: bool,
     /// The Lease deleted, or put back.
     pub lease: bool,
     /// A clock that runs fast or slow.
@@ -235,16 +239,26 @@ pub fn arrive(world: &mut World, packet: Packet, rules: &Rules) -> Result<(), Vi
 }
 
 /// What arrives at a frozen instance waits for it. Of two requests of one kind from one sender only the newer is kept: it does
-/// what the older would have done, later.
+/// what the older would have done, later. So it is with two sights of the Lease that differ in nothing but their version: a leader
+/// renews for as long as the other is frozen, and each renewal would be one more state.
 fn hold(world: &mut World, at: usize, packet: Packet) {
-    let kind = |body: &Body| match body {
-        Body::Peer { from, message, .. } => Some((*from, std::mem::discriminant(message))),
-        _ => None,
-    };
     let node = Arc::make_mut(&mut world.nodes[at]);
-    let new = kind(&packet.body);
-    node.inbox.retain(|held| new.is_none() || kind(&held.body) != new);
+    node.inbox.retain(|held| !outdone(&held.body, &packet.body));
     node.inbox.push(packet);
+}
+
+/// Whether the newer says all that the older said.
+fn outdone(older: &Body, newer: &Body) -> bool {
+    match (older, newer) {
+        (Body::Peer { from, message, .. }, Body::Peer { from: who, message: newer, .. }) => {
+            from == who && std::mem::discriminant(message) == std::mem::discriminant(newer)
+        }
+        (
+            Body::Sight { life, request: None, view: Some(view) },
+            Body::Sight { life: same, request: None, view: Some(newer) },
+        ) => life == same && view.uid == newer.uid && view.content == newer.content,
+        _ => false,
+    }
 }
 
 /// Whether the call still waited for its answer.

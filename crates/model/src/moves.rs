@@ -63,8 +63,12 @@ pub enum Fault {
     DeleteLease,
     /// The Lease is put back to what it was.
     RestoreLease(usize),
+    /// Every pod is deleted at once, or all machines lose their power; the volumes stay.
+    CrashAll,
     /// A pod and its volume are lost; a new one joins under its name.
     Replace(usize),
+    /// A standby gives its copy up, to clone it anew.
+    GiveUpCopy(usize),
 }
 
 /// Every move that is possible now.
@@ -117,7 +121,7 @@ fn between_ticks(world: &World, over: bool, rules: &Rules, all: &mut Vec<Move>) 
     // All at once, or first what joins instances and then the way to the API, or the other way round.
     for (which, cut) in world.env.cuts.into_iter().enumerate() {
         let parts = [cut, cut & TO_API, cut & !TO_API];
-        let some = if parts[1] == 0 || parts[2] == 0 { 1 } else { 3 };
+        let some = if parts[1] == 0 || parts[2] == 0 || !rules.faults.one_way { 1 } else { 3 };
         all.extend(parts.iter().take(some).filter(|part| **part != 0).map(|part| Move::Heal(which, *part)));
     }
     if world.shared.lease.is_none() {
@@ -168,7 +172,10 @@ fn faults(world: &World, rules: &Rules, all: &mut Vec<Move>) {
         let here: Vec<usize> = (0..NODES).filter(|node| world.nodes[*node].lives > 0).collect();
         let way = head.map_or(u16::MAX, |head| channel(usize::from(head.from), usize::from(head.to)));
         // Right before something would pass there: from then on nothing does.
-        cut_sets(&here).into_iter().filter(|cut| cut & way != 0).for_each(|cut| add(Fault::Cut(cut)));
+        cut_sets(&here, rules.faults.one_way)
+            .into_iter()
+            .filter(|cut| cut & way != 0)
+            .for_each(|cut| add(Fault::Cut(cut)));
     }
     if head.is_none() {
         slow_faults(world, rules, &mut add);
@@ -185,7 +192,13 @@ fn slow_faults(world: &World, rules: &Rules, add: &mut impl FnMut(Fault)) {
         }
         if rules.faults.replace && it.lives > 0 {
             add(Fault::Replace(node));
+            if it.awake() && it.receiver.is_some() && !it.log.is_empty() {
+                add(Fault::GiveUpCopy(node));
+            }
         }
+    }
+    if rules.faults.crashes {
+        add(Fault::CrashAll);
     }
 }
 
@@ -202,12 +215,14 @@ const TO_API: u16 = {
 
 /// Partitions: every way to divide instances and API in two; besides, one way between two alone, and an instance from its peers or
 /// from the API alone.
-fn cut_sets(here: &[usize]) -> Vec<u16> {
+fn cut_sets(here: &[usize], one_way: bool) -> Vec<u16> {
     let both = |one: usize, other: usize| channel(one, other) | channel(other, one);
     let mut all = vec![];
     for &node in here {
         let others = here.iter().copied().filter(|other| *other != node);
-        all.extend(others.clone().map(|other| channel(node, other)));
+        if one_way {
+            all.extend(others.clone().map(|other| channel(node, other)));
+        }
         let peers = others.fold(0, |cut, other| cut | both(node, other));
         all.extend([peers, both(node, API), peers | both(node, API)]);
     }
@@ -340,7 +355,20 @@ fn thaw(world: &mut World, node: usize, rules: &Rules) {
 
 fn fail(world: &mut World, fault: Fault, rules: &Rules) -> Result<(), Violation> {
     match fault {
-        Fault::Crash(node) => crash(world, node, rules),
+        Fault::Crash(node) => {
+            if rules.planted(Plant::VolumeTakenTwice) && world.nodes[NODES - 1].lives == 0 {
+                // The process that was thought to be dead runs on elsewhere.
+                world.nodes[NODES - 1] = world.nodes[node].clone();
+            }
+            crash(world, node, rules);
+        }
+        Fault::CrashAll => {
+            for node in 0..NODES {
+                crash(world, node, rules);
+            }
+            // Nobody is left whom a packet between instances could reach.
+            Arc::make_mut(&mut world.net).late.retain(|packet| usize::from(packet.to) == API);
+        }
         Fault::PostgresCrash(node) => {
             Arc::make_mut(&mut world.nodes[node]).primary = None;
             return happen(world, node, Event::PostgresCrashed, rules);
@@ -382,10 +410,19 @@ fn fail(world: &mut World, fault: Fault, rules: &Rules) -> Result<(), Violation>
         }
         Fault::Replace(node) => {
             crash(world, node, rules);
-            let id = world.nodes[node].id;
-            let id = if rules.planted(Plant::IdentityByName) { id } else { MemberId(id.0 + 0x10) };
-            let lives = world.nodes[node].lives;
-            world.nodes[node] = Arc::new(Node { lives, ..Node::new(id, vec![]) });
+            let Node { id, lives, log, .. } = &*world.nodes[node];
+            let (id, log) = if rules.planted(Plant::IdentityByName) {
+                // All but the last record was in the backup.
+                (*id, log[..log.len().saturating_sub(1).max(1).min(log.len())].to_vec())
+            } else {
+                (MemberId(id.0 + 0x10), vec![])
+            };
+            world.nodes[node] = Arc::new(Node { lives: *lives, ..Node::new(id, log) });
+        }
+        Fault::GiveUpCopy(node) => {
+            let it = Arc::make_mut(&mut world.nodes[node]);
+            it.log.clear();
+            it.lagging = true;
         }
     }
     Ok(())

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bellwether_core::election::{
-    Ages, LeaseVersion, LeaseView, LeaseWrite, Message, Names, Outcome, Plant, RequestId, Span,
+    Ages, LeaseVersion, LeaseView, LeaseWrite, Message, Names, Outcome, Phase, Plant, RequestId, Span,
 };
 
 use crate::act::{Rules, TIMEOUT, Violation, replicate, wake};
@@ -39,7 +39,12 @@ pub fn tick(world: &mut World, pace: Pace, rules: &Rules) -> Result<(), Violatio
         Arc::make_mut(&mut world.shared).history.clear();
     }
     if rules.ages == Ages::Merged {
+        shorten(world);
         rename(world);
+    }
+    if !outstanding(world) {
+        // What every volume holds is as if it had always been there: a client may commit again.
+        world.env.commits = rules.commits;
     }
     world.env.last = NOBODY;
     if let Some(horizon) = rules.horizon {
@@ -75,8 +80,52 @@ pub fn merged(world: &World) -> World {
             primary.guard = primary.guard.aged(Span(0), NOW, Ages::Merged);
         }
     }
+    shorten(&mut world);
     rename(&mut world);
     world
+}
+
+/// Whether somebody remembers a position of some log, or one is on its way.
+pub fn positions_told(world: &World) -> bool {
+    let agents = world.nodes.iter().filter_map(|node| node.agent.as_ref());
+    let inboxes = world.nodes.iter().flat_map(|node| &node.inbox);
+    let told =
+        |packet: &Packet| matches!(&packet.body, Body::Peer { message: Message::Answer(_) | Message::Consent(_), .. });
+    agents.map(|agent| agent.phase()).any(|phase| !matches!(phase, Phase::Member | Phase::Leader))
+        || world.net.queue.iter().chain(&world.net.late).chain(inboxes).any(told)
+}
+
+/// How many records every volume that has a log begins with.
+fn shared_records(world: &World) -> usize {
+    let mut logs = world.nodes.iter().map(|node| &node.log).filter(|log| !log.is_empty());
+    let Some(first) = logs.next() else { return 0 };
+    logs.fold(first.len(), |many, log| {
+        let same = first.iter().zip(log).take_while(|(one, other)| one == other).count();
+        many.min(same)
+    })
+}
+
+/// Whether some volume lacks a record that another has.
+fn outstanding(world: &World) -> bool {
+    let shared = shared_records(world);
+    world.nodes.iter().any(|node| node.log.len() > shared)
+}
+
+/// Drops what every volume holds from all of them, but for one record. Nobody can lead without it any more, and positions are only
+/// ever compared; so this waits until nobody remembers one, and none is on its way.
+fn shorten(world: &mut World) {
+    let dropped = shared_records(world).saturating_sub(1);
+    if dropped == 0 || positions_told(world) {
+        return;
+    }
+    for node in &mut world.nodes {
+        if !node.log.is_empty() {
+            Arc::make_mut(node).log.drain(..dropped);
+        }
+    }
+    let acknowledged = &mut Arc::make_mut(&mut world.shared).acknowledged;
+    acknowledged.retain(|(place, _)| usize::from(*place) > dropped);
+    acknowledged.iter_mut().for_each(|(place, _)| *place -= dropped as u8);
 }
 
 /// Gives requests and versions the smallest names that keep their order.

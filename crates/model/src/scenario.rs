@@ -25,7 +25,7 @@ pub struct Scenario {
     pub faults: u8,
     /// Which.
     pub kinds: Faults,
-    /// Commits of clients in one run.
+    /// Commits of clients that some volume may lack at the same time.
     pub commits: u8,
     /// Switchovers asked for in one run.
     pub switchovers: u8,
@@ -51,7 +51,8 @@ pub enum Beginning {
     Joining,
 }
 
-const ALL: Faults = Faults { crashes: true, packets: true, cuts: true, lease: true, drift: true, replace: true };
+const ALL: Faults =
+    Faults { crashes: true, packets: true, cuts: true, one_way: true, lease: true, drift: true, replace: true };
 /// Without those that the smallest scenarios have: what a clock or a damaged Lease does depends on no third instance.
 const MOST: Faults = Faults { lease: false, drift: false, ..ALL };
 
@@ -72,8 +73,8 @@ const QUORUM: Scenario = Scenario {
     name: "quorum",
     about: "three instances, commits wait for one of two voters; one commit",
     beginning: Beginning::Trio,
-    // Which log is where does not depend on single packets.
-    kinds: Faults { packets: false, ..MOST },
+    // Which log is where does not depend on single packets, and a standby streams both ways or not at all.
+    kinds: Faults { packets: false, one_way: false, ..MOST },
     commits: 1,
     durability: Durability::Quorum,
     poll: 1,
@@ -146,6 +147,7 @@ impl Scenario {
             settings: settings(self.durability, self.poll, planted),
             horizon: self.horizon,
             faults: self.kinds,
+            commits: self.commits,
             terms: TERMS,
             order: match self.wake {
                 Wake::LeaderFirst => [0, 1, 2],
@@ -181,25 +183,59 @@ pub fn settings(durability: Durability, poll: u64, planted: Option<Plant>) -> Se
     }
 }
 
-/// A world in its steady state, reached by the agents themselves.
+/// A world in its steady state, reached by the agents themselves: A leads term 1 whoever wakes first. A planted bug is planted then, so
+/// that what it breaks is broken by a run and not by the way to its beginning.
 pub fn begin(scenario: &Scenario, rules: &Rules) -> Result<World, Violation> {
     let (instances, members) = match scenario.beginning {
         Beginning::Pair => (2, 2),
         Beginning::Trio => (3, 3),
         Beginning::Joining => (3, 2),
     };
+    let sound = Rules { settings: Settings { planted: None, ..rules.settings }, horizon: None, commits: 0, ..*rules };
+    let mut world = founded(members, &sound);
+    // A is named and alone: it leads when it has seen that name for L. Had the others been there, any of them might have won.
+    start(&mut world, 0, &sound)?;
+    while world.nodes[0].primary.is_none() {
+        world = settled(&world, &sound)?;
+    }
+    for node in 1..members {
+        start(&mut world, node, &sound)?;
+    }
+    for _ in 0..STEADY {
+        world = settled(&world, &sound)?;
+    }
+    if world.nodes[0].primary.is_none() || world.shared.reigned != 1 {
+        return Err(Violation("the beginning is not what it is said to be: A does not lead term 1".to_owned()));
+    }
+    Arc::make_mut(&mut world.shared).history.clear();
+    for node in &mut world.nodes {
+        let agent = &mut Arc::make_mut(node).agent;
+        agent.iter_mut().for_each(|agent| agent.plant(rules.settings.planted));
+    }
+    for node in members..instances {
+        start(&mut world, node, rules)?;
+    }
+    let (faults, commits, switchovers) = (scenario.faults, scenario.commits, scenario.switchovers);
+    world.env = Env { faults, commits, switchovers, ..NOTHING_YET };
+    Ok(world)
+}
+
+const NOTHING_YET: Env =
+    Env { time: 0, faults: 0, commits: 0, switchovers: 0, cuts: [0; 2], last: NOBODY, drifted: false };
+
+/// The Lease names A, nobody has started, and every volume has a copy.
+fn founded(members: usize, rules: &Rules) -> World {
     let ids: Vec<_> = (0..NODES).map(|node| MemberId(node as u128 + 1)).collect();
     let all: Members = ids.iter().copied().take(members).collect();
     let voters = match rules.settings.durability {
         Durability::Async => None,
         _ => Voters::new(1, all.without(ids[0])),
     };
-    let nobody = Env { time: 0, faults: 0, commits: 0, switchovers: 0, cuts: [0; 2], last: NOBODY, drifted: false };
     let mut world = World {
         nodes: std::array::from_fn(|node| Arc::new(Node::new(ids[node], vec![1]))),
         shared: Arc::new(Shared::default()),
         net: Arc::new(Net::default()),
-        env: nobody,
+        env: NOTHING_YET,
     };
     let content = LeaseContent {
         holder: Some(ids[0]),
@@ -209,22 +245,16 @@ pub fn begin(scenario: &Scenario, rules: &Rules) -> Result<World, Violation> {
         duration: rules.settings.lease,
     };
     world.set_lease(Some(content));
-    for node in 0..members {
-        start(&mut world, node, rules)?;
+    world
+}
+
+/// Everything on its way arrives, and a tick passes.
+fn settled(world: &World, rules: &Rules) -> Result<World, Violation> {
+    let mut world = world.clone();
+    while let Some(next) = without_fault(&world, rules) {
+        world = apply(&world, next, rules).map_err(|(_, violation)| violation)?;
     }
-    let settling = Rules { horizon: None, ..*rules };
-    for _ in 0..STEADY {
-        while let Some(next) = without_fault(&world, &settling) {
-            world = apply(&world, next, &settling).map_err(|(_, violation)| violation)?;
-        }
-        world = apply(&world, Move::Tick, &settling).map_err(|(_, violation)| violation)?;
-    }
-    Arc::make_mut(&mut world.shared).history.clear();
-    for node in members..instances {
-        start(&mut world, node, rules)?;
-    }
-    world.env = Env { faults: scenario.faults, commits: scenario.commits, switchovers: scenario.switchovers, ..nobody };
-    Ok(world)
+    apply(&world, Move::Tick, rules).map_err(|(_, violation)| violation)
 }
 
 /// After so many ticks the first write and everything that it made young are more than L ago.

@@ -123,6 +123,8 @@ impl fmt::Display for Fault {
             Self::Drift(Pace::Slow(node)) => write!(f, "a tick passes, none for {}", name(*node)),
             Self::DeleteLease => write!(f, "the Lease is deleted"),
             Self::RestoreLease(_) => write!(f, "the Lease is put back to an earlier state"),
+            Self::CrashAll => write!(f, "all crash at once"),
+            Self::GiveUpCopy(node) => write!(f, "{} gives its copy up, to clone it anew", name(*node)),
             Self::Replace(node) => write!(f, "{} is lost with its volume and made again", name(*node)),
         }
     }

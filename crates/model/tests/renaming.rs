@@ -1,11 +1,16 @@
 //! States that the exploration takes for one behave alike: the same walk, with everything merged and with nothing merged, goes through
 //! states that are equal once both are merged, and each offers the same moves.
+//!
+//! It fails, and was seen to, when moments are merged that a rule tells apart (`Peer::heard` from an age of 1 on), and when logs are
+//! shortened by what some volume lacks. It does not fail when `void_before` keeps no order: what that guards is guarded twice, see
+//! `OksAfterSteppingDown` in `docs/proof/model.md`. A moment that is not aged at all it could not see, because neither walk would age
+//! it; that does not compile, because `State::age` names every part.
 
 use bellwether_core::election::Ages;
 use bellwether_model::act::Rules;
 use bellwether_model::fingerprint::fingerprint;
 use bellwether_model::moves::{Move, apply, moves};
-use bellwether_model::passing::merged;
+use bellwether_model::passing::{merged, positions_told};
 use bellwether_model::scenario::{SCENARIOS, begin};
 use bellwether_model::walk::Random;
 use bellwether_model::world::World;
@@ -42,7 +47,10 @@ fn merged_states_behave_like_those_they_stand_for() {
                 ticks += usize::from(which == Move::Tick);
                 one = apply(&one, which, &rules).expect("no violation");
                 other = apply(&other, which, &exact).expect("no violation");
-                assert_eq!(shape(&one), shape(&other), "{} after {which}", scenario.name);
+                // While somebody remembers a position, the logs that it is of keep the length that they had.
+                if !positions_told(&other) {
+                    assert_eq!(shape(&one), shape(&other), "{} after {which}", scenario.name);
+                }
             }
         }
     }

@@ -193,7 +193,7 @@ fn decide(state: &mut State, claim: Claim, ballot: &Ballot, now: Moment, out: &m
         return;
     }
     let Some(term) = view.content.term else { return };
-    let voters = first_voters(state, &view.content.members, &ballot.heard());
+    let voters = first_voters(state, &view.content.members, &ballot.with_copy());
     let content = succession(&view.content, state.me, Term(term.0 + 1), voters, &state.settings);
     let request = state.write(&view, content, now, out);
     set_quest(state, Quest::Writing { request });
@@ -210,11 +210,17 @@ fn enough(state: &State, ballot: &Ballot, lease: &LeaseContent) -> bool {
     if alone && state.settings.durability == Durability::Quorum {
         return false;
     }
-    let heard = ballot.heard().with(state.me);
+    let heard = vouching(state, ballot).with(state.me);
     if planted!(state.settings, JointStepIgnored) {
         return lease.sync.newest().is_none_or(|voters| voters.covered_by(&heard));
     }
     lease.sync.covered_by(&heard)
+}
+
+/// Whose word counts for what was acknowledged: a voter that has given its copy up, to clone it anew, has forgotten what it
+/// acknowledged, and must not be counted as one that would know.
+pub(super) fn vouching(state: &State, ballot: &Ballot) -> Members {
+    if planted!(state.settings, EmptyCopyCounted) { ballot.heard() } else { ballot.with_copy() }
 }
 
 /// Whether another must go first. One with a longer log, always where commits wait for voters, because it may hold what was
@@ -230,7 +236,7 @@ fn better_elsewhere(state: &State, ballot: &Ballot, lease: &LeaseContent) -> boo
     Some(best) == own && who > state.me && !member.deferred
 }
 
-/// Whom commits of the new term wait for: those who answered; were there none, everybody, because under `quorum` nothing may be
+/// Whom commits of the new term wait for: those who answered with a copy; were there none, everybody, because under `quorum` nothing may be
 /// acknowledged alone.
 pub(super) fn first_voters(state: &State, members: &Members, heard: &Members) -> Option<Voters> {
     let others = members.without(state.me);

@@ -144,7 +144,7 @@ fn cut_off(state: &State, leader: &Leader, now: Moment) -> bool {
 /// to have everything acknowledged.
 fn choose(state: &State, why: Why, ballot: &Ballot, end: Option<Position>) -> Option<(Position, MemberId)> {
     let sync = &state.known.sound()?.content.sync;
-    let certain = sync.newest().is_some() && sync.covered_by(&ballot.heard());
+    let certain = sync.newest().is_some() && sync.covered_by(&campaign::vouching(state, ballot));
     let best = ballot.best()?;
     let fit = |(position, _): &(Position, MemberId)| {
         if planted!(state.settings, HandoverToAnybody) {

@@ -141,8 +141,11 @@ impl Known {
     /// Moves every moment.
     #[cfg(feature = "planted")]
     pub fn age(&mut self, past: impl Fn(&mut Moment, super::Span), lease: super::Span) {
-        self.first_seen.iter_mut().for_each(|seen| past(seen, lease));
-        self.writes.iter_mut().for_each(|write| past(&mut write.sent, lease));
+        let Self { view: _, first_seen, damage: _, writes } = self;
+        first_seen.iter_mut().for_each(|seen| past(seen, lease));
+        for OwnWrite { request: _, uid: _, base: _, members: _, sent, pending: _ } in writes {
+            past(sent, lease);
+        }
     }
     /// Gives every version and number its new name.
     #[cfg(feature = "planted")]

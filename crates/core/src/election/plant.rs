@@ -51,8 +51,10 @@ pub enum Plant {
     PromiseWhileCampaigning,
     /// E12: promises are given to lower terms.
     LowerTermPromised,
-    /// E13: a pod made again under the same name is taken for the one before.
+    /// E13: a pod made again under the same name is taken for the one before, though its volume comes from a backup.
     IdentityByName,
+    /// E13: a volume is taken by a new pod while the process of the one before still runs.
+    VolumeTakenTwice,
     /// E14: a Lease put back, or made again, is taken at its word.
     DamageIgnored,
     /// E14: a damaged Lease is taken without everybody's word.
@@ -83,6 +85,8 @@ pub enum Plant {
     FlushNotAwaited,
     /// A hand-over chooses a standby without looking at its log.
     HandoverToAnybody,
+    /// A voter whose copy is being made anew is counted as one that would know what was acknowledged.
+    EmptyCopyCounted,
 }
 
 impl Plant {
@@ -115,7 +119,11 @@ impl Plant {
         (Self::LeaderGrants, "E12: a leader grants promises."),
         (Self::PromiseWhileCampaigning, "E12: promises are given while an own campaign may still be committed."),
         (Self::LowerTermPromised, "E12: promises are given to lower terms."),
-        (Self::IdentityByName, "E13: a pod made again under the same name is taken for the one before."),
+        (
+            Self::IdentityByName,
+            "E13: a pod made again under the same name is taken for the one before, though its volume comes from a backup.",
+        ),
+        (Self::VolumeTakenTwice, "E13: a volume is taken by a new pod while the process of the one before still runs."),
         (Self::DamageIgnored, "E14: a Lease put back, or made again, is taken at its word."),
         (Self::RecoveryWithoutAll, "E14: a damaged Lease is taken without everybody's word."),
         (Self::AdmissionBeforePromise, "E15: an admission is sent before the newcomer promised."),
@@ -131,6 +139,10 @@ impl Plant {
         (Self::VotersBeforeRecord, "New voters are applied before they are recorded."),
         (Self::FlushNotAwaited, "New voters are recorded before a quorum of them holds what was acknowledged."),
         (Self::HandoverToAnybody, "A hand-over chooses a standby without looking at its log."),
+        (
+            Self::EmptyCopyCounted,
+            "A voter whose copy is being made anew is counted as one that would know what was acknowledged.",
+        ),
     ];
 
     /// Its name on a command line.

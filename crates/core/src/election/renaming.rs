@@ -8,8 +8,8 @@
 use super::lease::Damage;
 use super::message::{Consent, LeaseView, Message};
 use super::settings::Settings;
-use super::state::{Ballot, Claim, Handover, HandoverStep, Leader, Look, Member, Quest, Role, State};
-use super::types::{Deadline, LeaseVersion, Moment, RequestId, Span};
+use super::state::{Ballot, Claim, Handover, HandoverStep, Leader, Look, Member, Peer, Quest, Role, State};
+use super::types::{Deadline, LeaseVersion, Moment, Promise, RequestId, Span};
 
 /// New names for versions and numbers.
 pub struct Names<'a> {
@@ -69,24 +69,45 @@ impl Deadline {
 }
 
 impl State {
-    /// `by` has passed, and the clock is put back to `now`, where it stood before.
+    /// `by` has passed, and the clock is put back to `now`, where it stood before. Every part is named, so that a new one can't be
+    /// forgotten here: it would stay young for ever.
     pub fn age(&mut self, by: Span, now: Moment, ages: Ages) {
         let aging = Aging { by, now, ages };
-        let settings = self.settings;
-        if let Some(promise) = &mut self.promise {
-            aging.moved(&mut promise.until);
-        }
-        // A promise that has lapsed binds nobody, and no rule asks to whom it was.
-        self.promise = self.promise.filter(|promise| promise.until > now || ages == Ages::Exact);
-        if let Some(until) = &mut self.stand_back_until {
+        let Self {
+            settings,
+            me: _,
+            incarnation: _,
+            memory: _,
+            known,
+            promise,
+            next_request: _,
+            void_before: _,
+            following: _,
+            streaming: _,
+            stand_back_until,
+            stood_back: _,
+            initialised: _,
+            role,
+        } = self;
+        if let Some(Promise { to: _, term: _, until }) = promise {
             aging.moved(until);
         }
-        self.stand_back_until = self.stand_back_until.filter(|until| *until > now || ages == Ages::Exact);
-        self.known.age(|moment, limit| aging.past(moment, limit), settings.lease);
-        match &mut self.role {
-            Role::Member(member) => age_member(member, &aging, &settings),
-            Role::Leader(leader) => age_leader(leader, &aging, &settings),
+        // A promise that has lapsed binds nobody, and no rule asks to whom it was.
+        *promise = promise.filter(|promise| promise.until > now || ages == Ages::Exact);
+        if let Some(until) = stand_back_until {
+            aging.moved(until);
         }
+        *stand_back_until = stand_back_until.filter(|until| *until > now || ages == Ages::Exact);
+        known.age(|moment, limit| aging.past(moment, limit), settings.lease);
+        match role {
+            Role::Member(member) => age_member(member, &aging, settings),
+            Role::Leader(leader) => age_leader(leader, &aging, settings),
+        }
+    }
+
+    /// Plants a bug in an agent that was sound till now.
+    pub fn plant(&mut self, planted: Option<super::Plant>) {
+        self.settings.planted = planted;
     }
 
     /// Every number of a request that it would still recognise.
@@ -193,30 +214,50 @@ fn rename_ballot(ballot: &mut Ballot, names: &Names<'_>) {
 }
 
 fn age_member(member: &mut Member, aging: &Aging, settings: &Settings) {
-    aging.past_if(&mut member.knocked, settings.ask_every);
-    match &mut member.quest {
+    let Member { quest, knocked, deferred: _ } = member;
+    aging.past_if(knocked, settings.ask_every);
+    match quest {
         Quest::Waiting { until } => aging.ahead(until),
-        Quest::Polling { ballot, .. } => aging.ahead(&mut ballot.until),
-        Quest::None | Quest::Reading { .. } | Quest::Writing { .. } => {}
+        Quest::Polling { ballot, claim: _ } => age_ballot(ballot, aging),
+        Quest::None | Quest::Reading { claim: _, request: _ } | Quest::Writing { request: _ } => {}
     }
+}
+
+fn age_ballot(ballot: &mut Ballot, aging: &Aging) {
+    let Ballot { request: _, question: _, asked: _, answers: _, until, own: _ } = ballot;
+    aging.ahead(until);
 }
 
 fn age_leader(leader: &mut Leader, aging: &Aging, settings: &Settings) {
     let silence = settings.cut_off_after.max(settings.remove_after).max(settings.drop_voter_after);
-    leader.until = leader.until.aged(aging.by, aging.now, aging.ages);
-    leader.rounds.iter_mut().for_each(|(_, sent)| aging.past(sent, settings.promise));
-    aging.past(&mut leader.began, silence);
-    for peer in &mut leader.peers {
-        aging.past_if(&mut peer.granted, settings.promise);
-        aging.past(&mut peer.heard, silence);
-        aging.past_if(&mut peer.streamed, silence);
+    let Leader {
+        term: _,
+        until,
+        rounds,
+        began,
+        peers,
+        asked,
+        wrote,
+        renewed,
+        look_first: _,
+        voters_set: _,
+        voters_in_force: _,
+        handover,
+    } = leader;
+    *until = until.aged(aging.by, aging.now, aging.ages);
+    rounds.iter_mut().for_each(|(_, sent)| aging.past(sent, settings.promise));
+    aging.past(began, silence);
+    for Peer { id: _, granted, heard, streamed, streaming: _, knocking: _ } in peers {
+        aging.past_if(granted, settings.promise);
+        aging.past(heard, silence);
+        aging.past_if(streamed, silence);
     }
-    aging.past_if(&mut leader.asked, settings.ask_every);
-    aging.past(&mut leader.wrote, settings.renew_every);
-    aging.past(&mut leader.renewed, settings.lease);
-    match &mut leader.handover {
-        Some(Handover { step: HandoverStep::Polling { ballot, .. }, .. }) => aging.ahead(&mut ballot.until),
-        Some(Handover { step: HandoverStep::Settling { until, .. }, .. }) => aging.ahead(until),
-        Some(Handover { step: HandoverStep::Stopping, .. }) | None => {}
+    aging.past_if(asked, settings.ask_every);
+    aging.past(wrote, settings.renew_every);
+    aging.past(renewed, settings.lease);
+    match handover {
+        Some(Handover { why: _, step: HandoverStep::Polling { ballot, end: _ } }) => age_ballot(ballot, aging),
+        Some(Handover { why: _, step: HandoverStep::Settling { target: _, at_least: _, until } }) => aging.ahead(until),
+        Some(Handover { why: _, step: HandoverStep::Stopping }) | None => {}
     }
 }

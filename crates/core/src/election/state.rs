@@ -323,6 +323,10 @@ impl Ballot {
     pub fn heard(&self) -> Members {
         self.answers.iter().map(|(who, _)| *who).collect()
     }
+    /// Those who answered and have a usable log. One whose copy is being made anew holds nothing that it acknowledged before.
+    pub fn with_copy(&self) -> Members {
+        self.answers.iter().filter(|(_, answer)| answer.position.is_some()).map(|(who, _)| *who).collect()
+    }
     pub fn best(&self) -> Option<(Position, MemberId)> {
         self.answers.iter().filter_map(|(who, answer)| Some((answer.position?, *who))).max()
     }

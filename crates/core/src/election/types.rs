@@ -47,8 +47,9 @@ impl Deadline {
     }
 }
 
-/// An instance: the UID of its pod (E13). A pod made again under the same name is somebody else, because it may have lost its
-/// volume and has certainly lost its promises.
+/// An instance: the identity of its volume, which is the UID of the pod that first filled it and is kept on it (E13). A pod made
+/// again on the same volume is the same instance, restarted; one under the same name with another volume is somebody else, who
+/// holds nothing of what the first acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u128);
 
