@@ -1,6 +1,6 @@
 //! Decides what goes wrong, and when: kinds, targets and lengths all follow from the seed.
 //!
-//! Never: a combination that no protocol survives and the documents say so (`docs/election.md`, known limits): an identity is taken away,
+//! Never: a combination that no protocol survives and the documents say so (`docs/election.md`, known limits): a volume is taken away,
 //! or the Lease damaged, only while every member lives and the record of members is settled. Everything else may overlap.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::api::CLUSTER;
 use crate::network::Place;
 use crate::queue::Time;
 use crate::rng::Rng;
-use crate::world::{CrashAt, What, World};
+use crate::world::{CrashAt, Instance, What, World};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +42,7 @@ pub enum Kind {
     ScaleUp,
     ScaleDown,
     PodDeleted,
+    AllPodsDeleted,
     VolumeLost,
     Switchover,
     CrashBeforeWrite,
@@ -80,6 +81,7 @@ impl Kind {
         (Self::ScaleUp, 2),
         (Self::ScaleDown, 2),
         (Self::PodDeleted, 3),
+        (Self::AllPodsDeleted, 2),
         (Self::VolumeLost, 2),
         (Self::Switchover, 5),
         (Self::CrashBeforeWrite, 2),
@@ -255,7 +257,9 @@ impl World {
             Kind::Duplicates => self.weather(0, 300, 400, length),
             Kind::ApiDown | Kind::AnswersLost | Kind::LateWrites | Kind::Stale => self.trouble_api(kind, length),
             Kind::LeaseDeleted | Kind::LeaseRestored => self.damage_lease(kind),
-            Kind::ScaleUp | Kind::ScaleDown | Kind::PodDeleted | Kind::VolumeLost => self.change_members(kind, victim),
+            Kind::PodDeleted => victim.is_some_and(|victim| self.delete_pod(victim)),
+            Kind::AllPodsDeleted => (0..self.instances.len()).fold(false, |any, at| self.delete_pod(at) || any),
+            Kind::ScaleUp | Kind::ScaleDown | Kind::VolumeLost => self.change_members(kind, victim),
             Kind::Switchover => self.switchover(),
             Kind::CrashBeforeWrite => self.crash_at_next_write(victim, CrashAt::Before),
             Kind::CrashDuringWrite => self.crash_at_next_write(victim, CrashAt::During),
@@ -410,6 +414,17 @@ impl World {
         self.restore_lease()
     }
 
+    /// Somebody deletes a pod. It comes back on its volume, as the same instance.
+    fn delete_pod(&mut self, instance: usize) -> bool {
+        let Instance { ref name, gone, terminating, .. } = self.instances[instance];
+        if gone || terminating {
+            return false;
+        }
+        let name = name.clone();
+        self.delete_by_others(Object::Pod, &name, None);
+        true
+    }
+
     fn change_members(&mut self, kind: Kind, victim: Option<usize>) -> bool {
         if !self.settled() {
             return false;
@@ -419,10 +434,6 @@ impl World {
         match kind {
             Kind::ScaleUp if live < 5 => self.change_spec(&json!({"spec": {"replicas": live + 1}})),
             Kind::ScaleDown if live > 2 => self.change_spec(&json!({"spec": {"replicas": live - 1}})),
-            Kind::PodDeleted => {
-                let name = self.instances[victim].name.clone();
-                self.delete_by_others(Object::Pod, &name, None);
-            }
             Kind::VolumeLost => {
                 let name = self.instances[victim].name.clone();
                 self.ghost.doomed = Some(self.volumes[self.instances[victim].volume].claim.clone());

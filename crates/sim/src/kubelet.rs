@@ -1,10 +1,10 @@
 //! Scheduler, kubelets and the attachment of volumes, as far as an operator notices them.
 //!
 //! Assumed of Kubernetes: a pod's name is unique, its object goes only when its containers have ended (nobody deletes by force), its UID
-//! never comes back; a claim that a pod uses stays until that pod is gone; a volume stays on its machine and survives its pod.
+//! never comes back; no two pods run on one volume; a claim that a pod uses stays until that pod is gone; a volume stays on its machine and survives its pod.
 
 use bellwether_core::contract::InstanceConfig;
-use bellwether_core::election::{Event, MemberId};
+use bellwether_core::election::{Event, MemberId, Plant};
 use bellwether_core::object::Kind;
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ impl World {
     /// A pod was created, changed, or is gone.
     pub fn pod_changed(&mut self, pod: &Value, gone: bool) {
         let uid = text(pod, "uid");
-        let known = MemberId::from_uid(uid).and_then(|id| self.place(id));
+        let known = self.instances.iter().position(|instance| !instance.gone && instance.uid == uid);
         if let Some(who) = known.and_then(|instance| self.present(instance)) {
             self.report_seen(who, pod["metadata"]["annotations"][bellwether_api::labels::REPORT].as_str());
         }
@@ -68,11 +68,12 @@ impl World {
     /// A kubelet takes over a pod that was placed on its machine.
     fn accept_pod(&mut self, pod: &Value) {
         let name = text(pod, "name").to_owned();
-        let Some(id) = MemberId::from_uid(text(pod, "uid")) else { return };
+        let Some(born) = MemberId::from_uid(text(pod, "uid")) else { return };
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
         let machine = node.trim_start_matches("node-").parse().unwrap_or(0);
         let Some(volume) = self.volume_of(&name) else { return };
         self.volumes[volume].machine = Some(machine);
+        let id = self.identity(volume, &name, born);
         let instance = self.instances.len();
         self.instances.push(Instance {
             address: format!("10.0.{}.{}", instance / 250, instance % 250 + 1),
@@ -89,6 +90,15 @@ impl World {
         });
         self.places.insert(id, instance);
         self.within(200, 1_500, What::StartContainer(instance));
+    }
+
+    /// Whoever runs on a volume is the instance that first filled it: its identity is kept there.
+    fn identity(&mut self, volume: usize, name: &str, born: MemberId) -> MemberId {
+        let namesake = self.instances.iter().find(|earlier| earlier.name == name).map(|earlier| earlier.id);
+        match namesake.filter(|_| self.settings.planted == Some(Plant::IdentityByName)) {
+            Some(namesake) => namesake,
+            None => *self.volumes[volume].identity.get_or_insert(born),
+        }
     }
 
     /// A kubelet starts the pod's container, for the first time or again.

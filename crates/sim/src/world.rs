@@ -57,13 +57,13 @@ impl Machine {
     }
 }
 
-/// A pod: one identity, on one volume.
+/// A pod, on one volume, which has an identity.
 pub struct Instance {
     /// The pod's name.
     pub name: String,
     /// The pod's UID.
     pub uid: String,
-    /// The same, as the election has it.
+    /// The identity of its volume, under which it takes part in the election.
     pub id: MemberId,
     /// Where it runs.
     pub machine: usize,
@@ -90,6 +90,8 @@ pub struct Volume {
     pub claim: String,
     /// The machine it is on, once it was used.
     pub machine: Option<usize>,
+    /// The UID of the pod that first filled it.
+    pub identity: Option<MemberId>,
     /// The database.
     pub data: Option<Data>,
     /// What the election keeps.
