@@ -534,7 +534,10 @@ impl World {
             let address = slice["endpoints"][0]["addresses"][0].as_str().map(str::to_owned);
             // kube-proxy: mostly at once, and up to a second when it has just done something else.
             let slowest = if self.rng.chance(300) { 1_000 } else { 60 };
-            self.within(10, slowest, What::Proxy(address.clone()));
+            let delay = self.rng.between(10, slowest);
+            // It hears of changes in their order.
+            self.proxy_hears = self.proxy_hears.max(self.now + delay);
+            self.queue.push(self.proxy_hears, What::Proxy(address.clone()));
             self.endpoint_seen(address.as_deref());
         }
     }

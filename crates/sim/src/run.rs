@@ -120,6 +120,7 @@ impl World {
             operator: Operator::start(rng.draw()),
             operator_lag: scenario.operator_lag,
             proxy: None,
+            proxy_hears: 0,
             clients: vec![Client::default(); scenario.clients],
             faults: Faults::new(rng.fork()),
             ghost: Ghost::default(),

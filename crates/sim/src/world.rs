@@ -289,6 +289,8 @@ pub struct World {
     pub operator_lag: Time,
     /// Where the `rw` Service leads, as its proxy has it.
     pub proxy: Option<String>,
+    /// When it hears of the newest change.
+    pub proxy_hears: Time,
     /// The clients.
     pub clients: Vec<Client>,
     /// The faults.
