@@ -99,6 +99,9 @@ impl Mark {
     pub fn requests(self) -> Outcome<Vec<Request>> {
         let path = audit_log();
         let mut file = File::open(&path).map_err(harness::Error::file(&path))?;
+        if Mark::now()?.0 < self.0 {
+            return Err(Failure::Wrong(format!("{} was begun anew since: what happened is not known", path.display())));
+        }
         file.seek(SeekFrom::Start(self.0)).map_err(harness::Error::file(&path))?;
         let lines = BufReader::new(file).lines().map_while(Result::ok);
         // Most lines are of no interest here: parsing only these is a tenth of the work. The last may be half-written.
