@@ -108,6 +108,8 @@ fn api_server(layout: &Layout) -> Component {
         "--allow-privileged=true".into(),
         format!("--audit-policy-file={}", policy.display()),
         format!("--audit-log-path={}", audit_log().display()),
+        // Never begun anew, which would be after 100 MB: tests read it from a position on. It goes with the cluster.
+        "--audit-log-maxsize=100000".into(),
     ];
     control(API_SERVER, layout.program(API_SERVER), arguments)
 }

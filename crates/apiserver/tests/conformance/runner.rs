@@ -145,7 +145,7 @@ pub fn run(cases: &[Case], selection: &Selection) -> i32 {
 async fn run_all(server: &TestServer, picked: &[Case], at_once: usize) -> Vec<(Case, Verdict)> {
     let slots = Arc::new(tokio::sync::Semaphore::new(at_once.max(1)));
     let mut running = JoinSet::new();
-    let mut verdicts = Vec::new();
+    let (mut verdicts, mut worlds) = (Vec::new(), Vec::new());
     for case in picked.iter().copied() {
         if let Err(missing) = server.offers(case.needs) {
             report(&case, &Verdict::Skipped(missing), Duration::ZERO);
@@ -157,20 +157,25 @@ async fn run_all(server: &TestServer, picked: &[Case], at_once: usize) -> Vec<(C
         running.spawn_local(async move {
             let _slot = slots.acquire_owned().await.expect("the semaphore is never closed");
             let began = Instant::now();
-            let verdict = match World::create(access, case.name).await {
+            let (verdict, world) = match World::create(access, case.name).await {
                 Ok(world) => {
                     let verdict = run_one(&case, world.clone()).await;
                     world.clean_up().await;
-                    verdict
+                    (verdict, Some(world))
                 }
-                Err(error) => Verdict::Failed(format!("could not set the case up: {error}")),
+                Err(error) => (Verdict::Failed(format!("could not set the case up: {error}")), None),
             };
             report(&case, &verdict, began.elapsed());
-            (case, verdict)
+            (case, verdict, world)
         });
     }
     while let Some(done) = running.join_next().await {
-        verdicts.push(done.expect("a case's own panic is caught inside it"));
+        let (case, verdict, world) = done.expect("a case's own panic is caught inside it");
+        verdicts.push((case, verdict));
+        worlds.extend(world);
+    }
+    for world in worlds {
+        world.leave().await;
     }
     verdicts
 }

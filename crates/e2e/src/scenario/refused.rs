@@ -6,8 +6,8 @@
 use bellwether_api::testing::refused::{Refusal, refusals};
 use serde_json::{Value, json};
 
-use crate::failure::{Outcome, ensure};
-use crate::namespace::Namespace;
+use crate::failure::{Outcome, ensure, eventually};
+use crate::namespace::{COMES_UP, Namespace};
 use crate::output::say;
 use crate::world::World;
 
@@ -45,7 +45,12 @@ fn changed(namespace: &Namespace<'_>, before: &Value, after: &Value) -> Outcome<
         namespace.kubectl(patch).go()?;
     }
     // The whole object takes the place of the whole: what the second manifest leaves out is taken away.
-    let outcome = namespace.kubectl(["replace", "-f", "-"]).input(nowhere(after).to_string()).go();
+    let outcome = eventually("the operator to have written its status", COMES_UP, || {
+        let tried = namespace.kubectl(["replace", "-f", "-"]).input(nowhere(after).to_string()).go();
+        let overtaken = tried.as_ref().is_err_and(|error| error.to_string().contains("(Conflict)"));
+        ensure(!overtaken, || format!("{tried:?}"))?;
+        Ok(tried)
+    })?;
     namespace.kubectl(["delete", "postgrescluster", "orders", "--timeout=50s"]).go()?;
     Ok(outcome)
 }

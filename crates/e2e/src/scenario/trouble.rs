@@ -18,7 +18,14 @@ pub fn no_image(world: &World) -> Outcome {
         let events = namespace.list(["events", "--field-selector=involvedObject.name=demo-1,reason=Pulling"])?;
         Ok(events.iter().filter_map(|event| event["count"].as_i64()).max().unwrap_or_default())
     };
-    let (said, tried) = (namespace.status("demo")?, attempts()?);
+    let said = eventually("each instance to say why", COMES_UP, || {
+        let status = namespace.status("demo")?;
+        let instances = status["instances"].as_array().cloned().unwrap_or_default();
+        let told = instances.iter().filter(|instance| instance["message"].is_string()).count();
+        same("instances that say why", told, 3)?;
+        Ok(status)
+    })?;
+    let tried = attempts()?;
     eventually("two more attempts to pull", COMES_UP, || {
         let now = attempts()?;
         ensure(now >= tried + 2, || format!("{now} attempts"))
