@@ -344,7 +344,17 @@ fn e11_a_restarted_member_waits_longer_than_any_promise_it_may_have_forgotten() 
 }
 
 #[test]
-fn e13_a_pod_made_again_is_no_member_so_it_knocks_and_does_not_campaign() {
+fn e13_a_pod_made_again_on_its_volume_is_the_same_member_restarted() {
+    let mut before = started();
+    step(&mut before, seen(5, OTHER, 3), Moment(100));
+    let mut state = State::new(Settings::default(), ME, Incarnation(2), before.memory().clone());
+    step(&mut state, seen(5, OTHER, 3), Moment(50));
+    assert_eq!(read_of(&step(&mut state, Event::Tick, Moment(6_049))), None, "it may have promised, and waits");
+    assert!(read_of(&step(&mut state, Event::Tick, Moment(6_050))).is_some(), "then it campaigns");
+}
+
+#[test]
+fn e13_one_with_another_volume_is_no_member_so_it_knocks_and_does_not_campaign() {
     let mut state = State::new(Settings::default(), MemberId(0x11), Incarnation(1), Memory::default());
     step(&mut state, seen(5, OTHER, 3), Moment(100));
     let effects = step(&mut state, Event::Tick, Moment(60_000));
@@ -394,14 +404,97 @@ fn e14_whoever_stands_back_is_not_kept_back_by_the_next_who_asks() {
     let mut state = started();
     step(&mut state, seen(5, OTHER, 3), Moment(0));
     step(&mut state, Event::Lease { read: None, sight: Fact::Absent }, Moment(10_000));
-    let poll =
-        Poll { request: RequestId(1), incarnation: Incarnation(9), question: Question::Yield, term: Some(Term(3)) };
-    let asked = |from| Event::Received { from, message: Message::Poll(poll) };
-    step(&mut state, asked(OTHER), Moment(20_000));
+    step(&mut state, yield_to(OTHER), Moment(20_000));
     let first = state.stand_back_until;
-    step(&mut state, asked(MemberId(77)), Moment(21_000));
+    step(&mut state, yield_to(MemberId(77)), Moment(21_000));
     assert!(first.is_some());
     assert_eq!(state.stand_back_until, first);
+}
+
+fn yield_to(from: MemberId) -> Event {
+    let (request, incarnation) = (RequestId(1), Incarnation(9));
+    let poll = Poll { request, incarnation, question: Question::Yield, term: Some(Term(3)) };
+    Event::Received { from, message: Message::Poll(poll) }
+}
+
+fn answers(effects: &[Effect], whom: MemberId) -> bool {
+    effects.iter().any(|effect| matches!(effect, Effect::CutAndAnswer { to, .. } if *to == whom))
+}
+
+#[test]
+fn e14_to_yield_is_no_promise_so_that_one_of_three_can_have_the_word_of_everybody() {
+    const THIRD: MemberId = MemberId(3);
+    let mut state = started();
+    step(&mut state, seen(5, OTHER, 3), Moment(0));
+    step(&mut state, Event::Lease { read: None, sight: Fact::Absent }, Moment(10_000));
+    assert!(answers(&step(&mut state, yield_to(OTHER), Moment(20_000)), OTHER));
+    assert!(answers(&step(&mut state, yield_to(THIRD), Moment(20_100)), THIRD));
+}
+
+#[test]
+fn e14_one_that_asked_in_vain_asks_again_only_after_those_who_yielded_may_have_asked() {
+    let mut state = started();
+    step(&mut state, seen(5, OTHER, 3), Moment(100));
+    step(&mut state, seen(6, OTHER, 2), Moment(200));
+    let read = read_of(&step(&mut state, Event::Tick, Moment(300))).or(Some(RequestId(1)));
+    let asked = step(&mut state, Event::Lease { read, sight: Fact::Known(lease(6, OTHER, 2)) }, Moment(300));
+    step(&mut state, cut_at(10), Moment(300));
+    assert_eq!(write_of(&step(&mut state, answer_to(&asked, 3, 11), Moment(400))), None, "the other has more");
+    let settings = Settings::default();
+    let longest = settings.promise.0 + 4 * settings.defer.0;
+    for now in (400..=400 + longest).step_by(100).map(Moment) {
+        assert_eq!(read_of(&step(&mut state, Event::Tick, now)), None, "the other stands back at {now:?}");
+    }
+}
+
+#[test]
+fn a_leader_whose_voter_is_gone_does_not_stand_back_while_another_streams() {
+    const GONE: MemberId = MemberId(3);
+    let mut state = leader();
+    let mut view = lease(7, ME, 3);
+    view.content.members = view.content.members.with(GONE);
+    view.content.sync = Sync::only(Voters::new(1, [GONE].into_iter().collect()));
+    step(&mut state, Event::Lease { read: None, sight: Fact::Known(view.clone()) }, Moment(400));
+    for now in (500..12_000).step_by(250).map(Moment) {
+        let late = now >= Moment(10_000);
+        for effect in step(&mut state, Event::Tick, now) {
+            match effect {
+                Effect::Send { to: OTHER, message: Message::Ask(ask) } => {
+                    step(&mut state, grant(ask, OTHER, late), now);
+                }
+                Effect::WriteLease { request, write } if !late => {
+                    view.version = LeaseVersion(view.version.0 + 1);
+                    view.content = write.content;
+                    step(&mut state, Event::Written { request, outcome: Outcome::Committed(view.clone()) }, now);
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(state.phase(), Phase::Leader, "at {now:?}");
+    }
+}
+
+#[test]
+fn a_voter_without_a_copy_vouches_for_nothing() {
+    let candidate = |position| {
+        let mut state = started();
+        let mut view = lease(5, MemberId(3), 3);
+        view.content.members = view.content.members.with(MemberId(3));
+        view.content.sync = Sync::only(Voters::new(1, [ME, OTHER].into_iter().collect()));
+        let sight = Fact::Known(view);
+        step(&mut state, Event::Lease { read: None, sight: sight.clone() }, Moment(100));
+        let read = read_of(&step(&mut state, Event::Tick, Moment(7_000)));
+        let polled = step(&mut state, Event::Lease { read, sight }, Moment(7_000));
+        step(&mut state, cut_at(10), Moment(7_010));
+        let mut event = answer_to(&polled, 3, 10);
+        if let Event::Received { message: Message::Answer(answer), .. } = &mut event {
+            answer.position = position;
+        }
+        step(&mut state, event, Moment(7_020));
+        write_of(&step(&mut state, Event::Tick, Moment(7_400))).is_some()
+    };
+    let same = Position { term: Term(3), timeline: Timeline(1), lsn: Lsn(9) };
+    assert_eq!((candidate(Some(same)), candidate(None)), (true, false));
 }
 
 #[test]
