@@ -54,6 +54,19 @@ pub enum Lack {
     Missing,
 }
 
+/// Why a request was answered by 403 although it was permitted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// A quota is spent.
+    Quota,
+    /// The namespace is being deleted.
+    NamespaceEnds,
+    /// The pod's service account was removed before it, with its cluster: that was deleted in the middle of its creation.
+    ClusterDeleted,
+    /// What should not happen.
+    Otherwise(String),
+}
+
 /// A request of one of our accounts.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -63,8 +76,8 @@ pub struct Request {
     pub object: String,
     /// Whether a permission was missing, and why.
     pub lack: Lack,
-    /// What was said against a request that was permitted and still answered by 403: a quota, a namespace that is being deleted.
-    pub refused: Option<String>,
+    /// What was said against a request that was permitted and still answered by 403.
+    pub refused: Option<Refused>,
     /// Whether it made an object. Server-side apply needs `create` for that, and is logged as `patch`.
     pub created: bool,
     /// When it was finished.
@@ -117,6 +130,8 @@ impl Mark {
 struct Reader {
     /// Namespace (none: cluster-wide) and name (none: all) of roles and bindings that were removed and not made again.
     withdrawn: BTreeSet<(String, String)>,
+    /// Namespace and name of service accounts that were removed and not made again.
+    accounts: BTreeSet<(String, String)>,
 }
 
 impl Reader {
@@ -130,6 +145,14 @@ impl Reader {
             match verb {
                 "delete" | "deletecollection" => drop(self.withdrawn.insert((text("namespace"), text("name")))),
                 _ if created => self.withdrawn.retain(|(namespace, _)| *namespace != text("namespace")),
+                _ => {}
+            }
+        }
+        if text("resource") == "serviceaccounts" {
+            let named = (text("namespace"), text("name"));
+            match verb {
+                "delete" => drop(self.accounts.insert(named)),
+                _ if created => drop(self.accounts.remove(&named)),
                 _ => {}
             }
         }
@@ -152,7 +175,7 @@ impl Reader {
             _ => Lack::None,
         };
         let told = entry["responseStatus"]["message"].as_str().unwrap_or_default();
-        let refused = (lack == Lack::None && entry["responseStatus"]["code"] == 403).then(|| told.to_owned());
+        let refused = (lack == Lack::None && entry["responseStatus"]["code"] == 403).then(|| self.why(told));
         Some(Request {
             refused,
             object: format!("{verb} {resource} {}/{}", text("namespace"), text("name")),
@@ -161,6 +184,20 @@ impl Reader {
             created,
             time: entry["stageTimestamp"].as_str().unwrap_or_default().to_owned(),
         })
+    }
+}
+
+impl Reader {
+    fn why(&self, told: &str) -> Refused {
+        let without = |(namespace, name): &(String, String)| {
+            told.contains(&format!("error looking up service account {namespace}/{name}:"))
+        };
+        match told {
+            told if told.contains("exceeded quota") => Refused::Quota,
+            told if told.contains("because it is being terminated") => Refused::NamespaceEnds,
+            _ if self.accounts.iter().any(without) => Refused::ClusterDeleted,
+            told => Refused::Otherwise(told.to_owned()),
+        }
     }
 }
 
@@ -182,17 +219,19 @@ pub fn used(requests: &[Request]) -> BTreeSet<Right> {
     requests.iter().map(|request| request.right.clone()).chain(created).collect()
 }
 
-/// How often a request that was permitted was refused for each of the two reasons that there may be; any other is a failure.
-pub fn refusals(requests: &[Request]) -> Outcome<(usize, usize)> {
-    let (mut quota, mut ending) = (0, 0);
-    for (request, told) in requests.iter().filter_map(|request| Some((request, request.refused.as_ref()?))) {
-        match told {
-            told if told.contains("exceeded quota") => quota += 1,
-            told if told.contains("because it is being terminated") => ending += 1,
-            told => return Err(Failure::Wrong(format!("{} at {}: {told}", request.object, request.time))),
+/// How many requests that were permitted were refused for this reason.
+pub fn refused(requests: &[Request], why: &Refused) -> usize {
+    requests.iter().filter(|request| request.refused.as_ref() == Some(why)).count()
+}
+
+/// Fails when a request that was permitted was refused for no reason that there may be.
+pub fn nothing_unexplained(requests: &[Request]) -> Outcome {
+    for request in requests {
+        if let Some(Refused::Otherwise(told)) = &request.refused {
+            return Err(Failure::Wrong(format!("{} at {}: {told}", request.object, request.time)));
         }
     }
-    Ok((quota, ending))
+    Ok(())
 }
 
 /// Fails when one of our accounts lacked a permission, naming each lack once.
@@ -251,8 +290,19 @@ mod tests {
             entry
         };
         let known = [told("pods \"a\" is forbidden: exceeded quota: few"), told("x because it is being terminated")];
-        assert_eq!(refusals(&read(&known)).unwrap(), (1, 1));
-        assert!(refusals(&read(&[told("pods \"a\" is forbidden: violates PodSecurity")])).is_err());
+        nothing_unexplained(&read(&known)).unwrap();
+        assert_eq!(refused(&read(&known), &Refused::Quota), 1);
+        assert!(nothing_unexplained(&read(&[told("pods \"a\" is forbidden: violates PodSecurity")])).is_err());
+        let orphan = told("forbidden: error looking up service account shop/orders-agent: serviceaccount not found");
+        let collected = entry(
+            "system:serviceaccount:kube-system:generic-garbage-collector",
+            "delete",
+            "serviceaccounts",
+            "allow",
+            200,
+        );
+        nothing_unexplained(&read(&[collected, orphan.clone()])).unwrap();
+        assert!(nothing_unexplained(&read(&[orphan])).is_err(), "nobody removed it");
     }
 
     #[test]

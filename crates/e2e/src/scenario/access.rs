@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::audit::{self, Account, Lack, Right};
+use crate::audit::{self, Account, Lack, Refused, Right};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::install;
 use crate::output::say;
@@ -19,13 +19,17 @@ pub fn nothing_forbidden(world: &World) -> Outcome {
     ensure(!requests.is_empty(), || "our accounts asked for nothing: is this their log?".to_owned())?;
     let count = |account| requests.iter().filter(|request| request.right.account == account).count();
     let withdrawn = requests.iter().filter(|request| request.lack == Lack::Withdrawn).count();
-    let (quota, ending) = audit::refusals(&requests)?;
+    let refused = |why| audit::refused(&requests, &why);
     say(&format!(
-        "         {} requests of the operator, {} of agents; 403 by RBAC: {withdrawn}, by the quota that is tested: {quota}, \
-         in a namespace that was deleted that very moment: {ending}",
+        "         {} requests of the operator, {} of agents; 403 by RBAC: {withdrawn}; by the quota that is tested: {}; in a namespace \
+         that was deleted that very moment: {}; for a cluster that was: {}",
         count(Account::Operator),
-        count(Account::Agent)
+        count(Account::Agent),
+        refused(Refused::Quota),
+        refused(Refused::NamespaceEnds),
+        refused(Refused::ClusterDeleted),
     ));
+    audit::nothing_unexplained(&requests)?;
     audit::nothing_forbidden(&requests)
 }
 

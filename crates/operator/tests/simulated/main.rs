@@ -112,6 +112,23 @@ fn a_watch_that_says_nothing_makes_nobody_act_twice() {
 }
 
 #[test]
+fn in_a_namespace_that_is_being_deleted_nothing_is_made() {
+    let written_after = |ends: bool| {
+        let mut world = created();
+        let before = writes(&world);
+        world.delete("pods", "orders-2");
+        if ends {
+            world.delete("namespaces", "shop");
+        }
+        world.look();
+        world.pass(|_| Fate::Served);
+        writes(&world) - before
+    };
+    assert!(written_after(false) > 0, "a pod that is gone is made anew");
+    assert_eq!(written_after(true), 0);
+}
+
+#[test]
 fn a_lost_answer_is_unknown_and_not_a_refusal() {
     assert!(matches!(lost(), Err(CallError::Unanswered { .. })));
 }

@@ -1,7 +1,7 @@
 //! A store, one operator, and whoever decides what becomes of its requests.
 
 use bellwether_api::v1;
-use bellwether_apiserver::request::{FieldValidation, ListOptions, Subresource, Target, Write};
+use bellwether_apiserver::request::{DeleteOptions, FieldValidation, ListOptions, Subresource, Target, Write};
 use bellwether_apiserver::store::{Ids, Store};
 use bellwether_operator::Settings;
 use bellwether_operator::port::simulated::{Operator, Step, Watch, lost, serve};
@@ -143,17 +143,31 @@ impl World {
     }
 
     fn create(&mut self, plural: &str, object: Value) {
+        let (target, write) = (self.target(plural, ""), self.by_a_user());
+        self.store.create(&target, object, &write).unwrap();
+    }
+
+    /// Somebody deletes it. What has a finalizer, as a namespace has, stays on its way out.
+    pub fn delete(&mut self, plural: &str, name: &str) {
+        let (target, write) = (self.target(plural, name), self.by_a_user());
+        let at_once = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
+        self.store.delete(&target, &at_once, &write).unwrap();
+    }
+
+    fn target(&self, plural: &str, name: &str) -> Target {
         let resource = self.store.resources().into_iter().find(|resource| resource.plural == plural).unwrap();
         let namespace = resource.namespaced.then(|| self.key.namespace.clone());
-        let target = Target { resource, namespace, name: String::new(), subresource: Subresource::Main };
-        let write = Write {
+        Target { resource, namespace, name: name.to_owned(), subresource: Subresource::Main }
+    }
+
+    fn by_a_user(&self) -> Write {
+        Write {
             now: self.now,
             manager: "a user".into(),
             dry_run: false,
             force: false,
             validation: FieldValidation::Strict,
-        };
-        self.store.create(&target, object, &write).unwrap();
+        }
     }
 }
 

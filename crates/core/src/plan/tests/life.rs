@@ -30,6 +30,47 @@ fn a_cluster_comes_up_to_ready_and_stays_silent() {
 }
 
 #[test]
+fn the_agents_rights_stay_for_as_long_as_their_pods() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    for kind in [Kind::ServiceAccount, Kind::Role, Kind::RoleBinding] {
+        let owners = world.get(kind, "orders-agent")["metadata"]["ownerReferences"].as_array().unwrap().clone();
+        let names: Vec<_> = owners.iter().map(|owner| owner["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["orders", "orders-1", "orders-2", "orders-3"], "{kind}");
+    }
+    // The garbage collector takes a pod that is gone from the list: nobody puts it back, or tells of drift.
+    let owners = &mut world.get(Kind::Role, "orders-agent")["metadata"]["ownerReferences"];
+    owners.as_array_mut().unwrap().remove(3);
+    world.objects.remove(&(Kind::Pod, "orders-3".to_owned()));
+    let written: Vec<_> = world.plan().actions.iter().map(ToString::to_string).collect();
+    assert_eq!(written.iter().filter(|action| action.contains("Role")).count(), 0, "{written:?}");
+}
+
+#[test]
+fn what_only_pods_own_any_more_is_waited_for() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    let mut role = world.get(Kind::Role, "orders-agent").clone();
+    role["metadata"]["ownerReferences"].as_array_mut().unwrap().remove(0);
+    world.delete_cluster();
+    world.put(Kind::Role, "orders-agent", role);
+    world.recreate(json!({"replicas": 3}));
+    let waiting: Vec<_> = world.plan().waiting_on.iter().map(ToString::to_string).collect();
+    assert!(waiting.iter().any(|on| on.contains("Role orders-agent")), "{waiting:?}");
+}
+
+#[test]
+fn kubelets_are_told_of_a_new_configuration_once_it_is_there() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    world.change_spec(|spec| spec["parameters"] = json!({"work_mem": "5MB"}));
+    let told = |plan: &crate::plan::Plan| {
+        let pods = plan.actions.iter().filter(|action| action.to_string().starts_with("annotate Pod "));
+        pods.count()
+    };
+    assert_eq!(told(&world.step()), 0, "the ConfigMap is written first");
+    assert_eq!(told(&world.step()), 3);
+    assert_eq!(world.step().actions, []);
+}
+
+#[test]
 fn slices_that_kubernetes_makes_for_a_service_of_ours_are_not_waited_for() {
     let mut world = World::settled(json!({"replicas": 3}));
     let service = json!({"apiVersion": "v1", "kind": "Service", "name": "orders-pods", "uid": "s", "controller": true});
