@@ -42,8 +42,9 @@ pub fn tick(world: &mut World, pace: Pace, rules: &Rules) -> Result<(), Violatio
         shorten(world);
         rename(world);
     }
-    if !outstanding(world) {
-        // What every volume holds is as if it had always been there: a client may commit again.
+    if !outstanding(world) && !positions_told(world) {
+        // What every volume holds is as if it had always been there: a client may commit again. Not while somebody remembers where a
+        // log ended: it would grow for as long as they do.
         world.env.commits = rules.commits;
     }
     world.env.last = NOBODY;

@@ -120,8 +120,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "handover",
         about: "three instances, commits wait for one of two voters; one commit, one switchover",
-        faults: 1,
-        kinds: Faults { replace: false, ..MOST },
+        kinds: Faults { replace: false, ..QUORUM.kinds },
         switchovers: 1,
         ..QUORUM
     },
