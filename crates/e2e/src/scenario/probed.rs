@@ -77,7 +77,7 @@ fn watched(world: &World, namespace: &Namespace<'_>, fault: Fault) -> Outcome {
 fn start(namespace: &Namespace<'_>, history: &str) -> Outcome<Started> {
     let servers = servers(namespace, "--direct")?;
     let fixed =
-        ["exec", "-i", "client", "--", PROGRAM, "run", "--secret", "/app", "--until-stdin-closes", "--sessions", "8"];
+        ["exec", "-i", "client", "--", PROGRAM, "run", "--secret", "/app", "--until-stdin-closes", "--sessions", "16"];
     let words = fixed.into_iter().chain(["--history", history]).chain(servers.iter().map(String::as_str));
     Ok(namespace.kubectl(words).start()?)
 }
