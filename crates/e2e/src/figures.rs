@@ -16,19 +16,22 @@ use crate::output::say;
 use crate::world::World;
 
 /// Measures and prints.
-pub fn measure(world: &World, creations: u32, idle: Duration) -> Outcome {
+pub fn measure(world: &World, creations: u32, idle: Duration, load: Duration) -> Outcome {
     world.with_chart()?;
-    apply_to_ready(world, creations)?;
+    if creations > 0 {
+        apply_to_ready(world, creations)?;
+    }
     let namespace = world.namespace("figures")?;
-    namespace.ready_cluster("demo", &json!({}))?;
+    // Room for the WAL of ten busy minutes, of which PostgreSQL keeps a gigabyte.
+    namespace.ready_cluster("demo", &json!({"storage": {"size": "3Gi"}}))?;
     memory(world, &namespace)?;
-    if !idle.is_zero() {
-        let seconds = idle.as_secs();
-        let at_idle = writes_during(&format!("{seconds} idle seconds"), || {
-            thread::sleep(idle);
-            Ok(())
-        })?;
-        let under_load = writes_during(&format!("{seconds} seconds of pgbench"), || pgbench(&namespace, idle))?;
+    let at_idle = writes_during(&format!("{} idle seconds", idle.as_secs()), || {
+        thread::sleep(idle);
+        Ok(())
+    })?;
+    if !load.is_zero() {
+        let what = format!("{} seconds of pgbench", load.as_secs());
+        let under_load = writes_during(&what, || pgbench(&namespace, load))?;
         same("writes, idle and under load", (at_idle, under_load), (0, 0))?;
         memory(world, &namespace)?;
     }

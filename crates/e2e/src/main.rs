@@ -55,9 +55,12 @@ enum Command {
         /// How often a cluster is created.
         #[arg(long, default_value_t = 5)]
         creations: u32,
-        /// For how many seconds API writes are counted, once idle and once under pgbench.
+        /// For how many seconds API writes are counted while nothing happens.
         #[arg(long, env = "IDLE", default_value_t = 600)]
         idle: u64,
+        /// And for how many under pgbench [default: as long].
+        #[arg(long, env = "LOAD")]
+        load: Option<u64>,
         #[command(flatten)]
         of: Of,
     },
@@ -144,12 +147,13 @@ fn run(command: Command) -> Outcome<ExitCode> {
             ));
             Ok(if count.failed == 0 && count.passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-        Command::Figures { creations, idle, of } => {
+        Command::Figures { creations, idle, load, of } => {
             let target = of.target();
             ensure(target.home == Home::Harness, || {
                 "figures need the harness's own cluster: its audit log".to_owned()
             })?;
-            figures::measure(&World::new(target, 0)?, creations, Duration::from_secs(idle))?;
+            let load = Duration::from_secs(load.unwrap_or(idle));
+            figures::measure(&World::new(target, 0)?, creations, Duration::from_secs(idle), load)?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -1,9 +1,10 @@
 //! A cluster's life as the API server sees it.
 
+use bellwether_api::labels;
 use bellwether_api::v1::{Phase, PostgresCluster};
 use bellwether_operator::Settings;
 use bellwether_runtime::watch::Namespaces;
-use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -28,6 +29,17 @@ async fn a_cluster_comes_up_and_a_second_pass_writes_nothing() {
     let status = cluster.status.unwrap();
     assert_eq!((status.ready_replicas, status.primary.as_deref()), (3, Some("orders-1")));
     assert_eq!(status.selector.as_deref(), Some("bellwether.dev/cluster=orders"));
+    // The last thing that it does: kubelets are told of the configuration as it is since the database has an identity.
+    stage
+        .until("every pod was told of the configuration", async || {
+            let config = stage.api::<ConfigMap>().get("orders-config").await.unwrap();
+            let told = stage.api::<Pod>().list(&ListParams::default()).await.unwrap();
+            let all = told.iter().all(|pod| {
+                pod.annotations().get(labels::CONFIG_HASH) == config.annotations().get(labels::APPLIED_HASH)
+            });
+            if all { Ok(()) } else { Err(String::new()) }
+        })
+        .await;
     operator.stop().await;
 
     // A new operator knows nothing of what the first did. Clusters are taken in order, so once the second cluster has a status,
@@ -124,7 +136,7 @@ async fn delete_and_recreate(on_delete: &str) -> (Stage, Vec<Option<String>>, Ve
     stage
         .until("volumes are annotated", async || {
             let volumes = stage.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
-            let known = |v: &PersistentVolumeClaim| v.annotations().contains_key(bellwether_api::labels::LAST_ROLE);
+            let known = |v: &PersistentVolumeClaim| v.annotations().contains_key(labels::LAST_ROLE);
             if volumes.iter().all(known) { Ok(()) } else { Err(String::new()) }
         })
         .await;
