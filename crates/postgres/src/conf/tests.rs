@@ -131,12 +131,12 @@ proptest! {
     fn any_value_of_one_line_survives(value in "([^\\x00\\n\\r]|['\\\\\"#=$]){0,40}") {
         for installation in all_installed() {
             let dir = tempfile::tempdir().unwrap();
-            let parameters = parameters(&[("bellwether.first", &value), ("bellwether.second", "2")]);
+            let parameters = parameters(&[("shop.first", &value), ("shop.second", "2")]);
             let ours = settings(dir.path());
             install(dir.path(), &render(&installation, &ours, &parameters).unwrap()).unwrap();
             std::fs::write(dir.path().join("PG_VERSION"), format!("{}\n", installation.major)).unwrap();
-            prop_assert_eq!(effective(&installation, dir.path(), "bellwether.first").unwrap(), value.clone());
-            prop_assert_eq!(effective(&installation, dir.path(), "bellwether.second").unwrap(), "2");
+            prop_assert_eq!(effective(&installation, dir.path(), "shop.first").unwrap(), value.clone());
+            prop_assert_eq!(effective(&installation, dir.path(), "shop.second").unwrap(), "2");
         }
     }
 }
