@@ -258,7 +258,7 @@ impl World {
             Kind::ApiDown | Kind::AnswersLost | Kind::LateWrites | Kind::Stale => self.trouble_api(kind, length),
             Kind::LeaseDeleted | Kind::LeaseRestored => self.damage_lease(kind),
             Kind::PodDeleted => victim.is_some_and(|victim| self.delete_pod(victim)),
-            Kind::AllPodsDeleted => (0..self.instances.len()).fold(false, |any, at| self.delete_pod(at) || any),
+            Kind::AllPodsDeleted => self.delete_all_pods(),
             Kind::ScaleUp | Kind::ScaleDown | Kind::VolumeLost => self.change_members(kind, victim),
             Kind::Switchover => self.switchover(),
             Kind::CrashBeforeWrite => self.crash_at_next_write(victim, CrashAt::Before),
@@ -423,6 +423,14 @@ impl World {
         let name = name.clone();
         self.delete_by_others(Object::Pod, &name, None);
         true
+    }
+
+    fn delete_all_pods(&mut self) -> bool {
+        let mut any = false;
+        for instance in 0..self.instances.len() {
+            any |= self.delete_pod(instance);
+        }
+        any
     }
 
     fn change_members(&mut self, kind: Kind, victim: Option<usize>) -> bool {
