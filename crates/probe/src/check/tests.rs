@@ -73,10 +73,12 @@ impl Story {
     }
 
     /// Both writers, 200 writes a second together, each taking a millisecond.
+    /// Two writers, all of whose answers come before `to`.
     fn load(&mut self, from: u64, to: u64, server: &Server) {
         for at in (from..to).step_by(10_000) {
-            self.acknowledged(1, (at, at + 1000), server);
-            self.acknowledged(2, (at + 5000, at + 6000), server);
+            for (writer, sent) in [(1, at), (2, at + 5000)].into_iter().filter(|(_, sent)| sent + 1000 <= to) {
+                self.acknowledged(writer, (sent, sent + 1000), server);
+            }
         }
     }
 
