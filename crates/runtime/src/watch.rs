@@ -266,7 +266,9 @@ impl Cache {
         let key = self.group_by.key(&object)?;
         let mut state = self.locked();
         let group = state.groups.entry(key.clone()).or_default();
-        let stale = group.get(name(&object)).is_some_and(|kept| version(kept) >= version(&object));
+        // The version that we wrote ourselves is news too: the answer to our write brought along whatever others had written just
+        // before, and their own events, which are older, tell nobody any more.
+        let stale = group.get(name(&object)).is_some_and(|kept| version(kept) > version(&object));
         if stale {
             return None;
         }
@@ -371,6 +373,16 @@ mod tests {
         cache.remember(pod("a", "1", 9));
         assert!(cache.take("", Event::Apply(pod("a", "1", 5))).is_empty());
         assert_eq!(versions(&cache), [("a".to_owned(), 9)]);
+    }
+
+    #[test]
+    fn what_came_along_with_the_answer_to_our_own_write_is_looked_at() {
+        let cache = cache();
+        cache.take("", Event::Apply(pod("a", "1", 5)));
+        // Somebody else's write made version 6, ours 7, and the answer to ours has both.
+        cache.remember(pod("a", "1", 7));
+        assert!(cache.take("", Event::Apply(pod("a", "1", 6))).is_empty());
+        assert_eq!(cache.take("", Event::Apply(pod("a", "1", 7))), [owner()]);
     }
 
     #[test]
