@@ -23,7 +23,7 @@ build: setup ## Build the static release binary and print where it is
 	@hack/build
 
 .PHONY: try
-try: build ## Start a three-instance PostgreSQL, write, read from each standby, print figures, stop (README's first command)
+try: build ## Start a three-instance PostgreSQL, write, read from each standby, kill the primary, print figures, stop (README's first command)
 	@$(STATIC) try
 
 .PHONY: up

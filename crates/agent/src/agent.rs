@@ -2,16 +2,28 @@
 //!
 //! Never: exits while a process of PostgreSQL lives.
 
+use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether_api::v1::InstanceState;
-use bellwether_core::contract::{AGENT_PORT, GRACE_PERIOD_SECONDS, Report};
+use bellwether_api::v1::{DurabilityMode, InstanceState};
+use bellwether_core::contract::{AGENT_PORT, GRACE_PERIOD_SECONDS, Leader, PEER_PORT, Report};
+use bellwether_core::election::{Deadline, Durability, Phase, Settings};
+use bellwether_core::fact::Fact;
+use bellwether_core::instance::durability;
 use bellwether_postgres::{Installation, installation};
 use bellwether_runtime::{client, telemetry};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use crate::board::Board;
+use crate::election::driver::{Driver, DriverError, Links, Wish};
+use crate::election::peers::{Me, Peers};
+use crate::election::record::Record;
+use crate::election::tls::PeerTls;
+use crate::election::{Log, Role, Want, memory};
 use crate::environment::Environment;
 use crate::guard::orders::End;
 use crate::http;
@@ -25,11 +37,14 @@ use crate::postmaster::{Postmaster, StopRequest};
 use crate::process::reaper::{self, Children};
 use crate::settings::Places;
 use crate::signals::Signals;
-use crate::synchronous::Memory;
-use crate::volume::Volume;
+use crate::volume::{self, Volume};
 
 /// The role's name.
 pub const ROLE: &str = "agent";
+/// How long a pod that is deleted waits for another to lead: a shutdown with its checkpoint, and an election.
+const HAND_OVER: Duration = Duration::from_secs(20);
+/// How often a volume is tried that another agent holds.
+const LOCK_AGAIN: Duration = Duration::from_millis(200);
 /// How often what is missing at the start is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
@@ -46,6 +61,10 @@ enum StartError {
     Settings(#[from] crate::settings::SettingsError),
     #[error(transparent)]
     Tls(#[from] http::TlsError),
+    #[error(transparent)]
+    Memory(#[from] memory::MemoryError),
+    #[error(transparent)]
+    Election(#[from] DriverError),
     #[error("{what}: {cause}")]
     Io { what: String, cause: std::io::Error },
 }
@@ -87,16 +106,30 @@ async fn run(environment: Environment) -> Result<ExitCode, StartError> {
     let (stop, mut stopping) = watch::channel(None);
     let grace = Duration::from_secs(GRACE_PERIOD_SECONDS);
     tokio::spawn(Signals::catch().map_err(io("signals"))?.publish(grace, stop));
-    let mut postmaster = None;
-    let Some((mut instance, client)) = unless_stopped(&mut stopping, set_up(environment)).await.transpose()? else {
+    let mut running = None;
+    let Some((mut instance, election, mut driver, client)) =
+        unless_stopped(&mut stopping, set_up(environment)).await.transpose()?
+    else {
         return Ok(ExitCode::SUCCESS);
     };
     let mut asked = stopping.clone();
     let request = tokio::select! {
-        never = instance.live(&mut postmaster) => match never {},
-        request = asked_to_stop(&mut asked) => request,
+        never = instance.live(&mut running) => match never {},
+        error = ended(&mut driver) => return Err(error),
+        request = handed_over(&mut asked, &election) => request,
     };
-    Ok(stop_in_order(&instance, client, postmaster, &mut stopping, request).await)
+    Ok(stop_in_order(&instance, client, running.map(|running| running.postmaster), &mut stopping, request).await)
+}
+
+/// Asked to stop, and no longer leading if anybody else can: another takes over first, while this one still has everything.
+async fn handed_over(stopping: &mut watch::Receiver<Option<StopRequest>>, election: &Election) -> StopRequest {
+    let request = asked_to_stop(stopping).await;
+    if election.leads() && election.could_hand_over() {
+        tracing::info!("asked to stop: another takes over first");
+        election.hand_over();
+        let _ = tokio::time::timeout(HAND_OVER, election.until_handed_over()).await;
+    }
+    request
 }
 
 async fn asked_to_stop(stopping: &mut watch::Receiver<Option<StopRequest>>) -> StopRequest {
@@ -117,8 +150,43 @@ async fn unless_stopped<T>(
     }
 }
 
+/// Why the election ended: it can't go on, and without it nothing may.
+async fn ended(driver: &mut JoinHandle<DriverError>) -> StartError {
+    match driver.await {
+        Ok(error) => error.into(),
+        Err(panic) => io("run the election")(std::io::Error::other(panic)),
+    }
+}
+
+/// What the agent wants of the election.
+struct Election {
+    wishes: mpsc::UnboundedSender<Wish>,
+    phase: watch::Receiver<(Phase, &'static str)>,
+    peers: Peers,
+}
+
+impl Election {
+    fn leads(&self) -> bool {
+        matches!(self.phase.borrow().0, Phase::Leader | Phase::HandingOver)
+    }
+    fn could_hand_over(&self) -> bool {
+        !self.peers.who().is_empty()
+    }
+    fn hand_over(&self) {
+        let _ = self.wishes.send(Wish::Switchover(None));
+    }
+    /// Until another may lead, or nobody could.
+    async fn until_handed_over(&self) {
+        let mut phase = self.phase.clone();
+        let _ = phase.wait_for(|(phase, _)| *phase != Phase::Leader).await;
+        let _ = phase.wait_for(|(phase, _)| *phase != Phase::HandingOver).await;
+    }
+}
+
 /// Gets everything ready: what is mounted, the HTTPS server, the tasks around the loop.
-async fn set_up(environment: Environment) -> Result<(Instance, kube::Client), StartError> {
+async fn set_up(
+    environment: Environment,
+) -> Result<(Instance, Election, JoinHandle<DriverError>, kube::Client), StartError> {
     let client = client::infer().await?;
     let places = Places::prepare(&environment)?;
     let inputs = mounted(&environment).await;
@@ -134,17 +202,57 @@ async fn set_up(environment: Environment) -> Result<(Instance, kube::Client), St
     // Only from here on: before this, programs were run whose exit codes nobody registered.
     let children = Children::default();
     tokio::spawn(reaper::reap_for_ever(children.clone()));
+    let pods = kube::Api::namespaced(client.clone(), &environment.namespace);
     let leases = Leases::new(client.clone(), &environment.namespace, environment.names.lease());
-    let (seen, lease) = watch::channel(None);
-    tokio::spawn(leases.clone().follow(seen));
+    let lock = alone(&environment, &board).await?;
+    let record = Record::open(&environment.data_dir, &environment.pod_uid)?;
+    let (peer_tls, peer_certificates) =
+        watch::channel(Arc::new(PeerTls::read(&places.server_tls, &places.replication_tls)?));
+    let me = Me {
+        names: environment.names.clone(),
+        namespace: environment.namespace.clone(),
+        instance: environment.instance.clone(),
+        identity: record.lock().identity(),
+        address: environment.address,
+        port: PEER_PORT,
+    };
+    let (peers, incoming) = Peers::start(me, peer_certificates)
+        .await
+        .map_err(io(format!("listen on {}:{PEER_PORT}", environment.address)))?;
+    peers.set_instances(&inputs.config.instances);
+    let me = Leader { instance: environment.instance.clone(), address: environment.address.to_string() };
+    let (want, wanted) = watch::channel(Want { number: 0, role: Role::Stand });
+    let (guard, deadline) = watch::channel(Deadline::Never);
+    let (lease, lease_seen) = watch::channel(Fact::Unknown);
+    let (news_sender, news) = mpsc::unbounded_channel();
+    let (wishes, wished) = mpsc::unbounded_channel();
+    let (log_sender, log) = watch::channel(Log::default());
+    let (histories, others) = watch::channel(BTreeMap::new());
+    let (copy_sender, copy) = watch::channel(None);
+    let (phase_sender, phase) = watch::channel((Phase::Member, "it has just started"));
+    let links = Links { want, guard, lease, news, wishes: wished, log, histories, copy, phase: phase_sender };
+    let driver = Driver::new(settings(&inputs), record.clone(), peers.clone(), (leases, pods), me, links);
+    let driver = tokio::spawn(driver.run(incoming));
     let instance = Instance {
         installation,
         guard: std::env::current_exe().map_err(io("find our own binary"))?,
         children,
         volume: Volume::new(environment.data_dir.clone(), environment.wal_dir.clone(), &environment.instance),
-        memory: Memory::on(&environment.data_dir),
-        leases,
-        lease,
+        _lock: lock,
+        record,
+        want: wanted,
+        deadline,
+        news: news_sender,
+        log: log_sender,
+        copy: copy_sender,
+        histories: others,
+        peers: peers.clone(),
+        peer_tls,
+        wishes: wishes.clone(),
+        least: BTreeMap::new(),
+        stands_since: None,
+        lead_after: tokio::time::Instant::now(),
+        lease: lease_seen,
         endpoint: Endpoint::new(client.clone(), &environment),
         board,
         places,
@@ -153,7 +261,35 @@ async fn set_up(environment: Environment) -> Result<(Instance, kube::Client), St
         complaints: Complaints::default(),
         environment,
     };
-    Ok((instance, client))
+    Ok((instance, Election { wishes, phase, peers }, driver, client))
+}
+
+/// Waits until no other agent works on this volume: one of a pod that was deleted by force may not have noticed yet. Two of them would be
+/// one identity twice (E13).
+async fn alone(environment: &Environment, board: &Board) -> Result<File, StartError> {
+    let path = environment.data_dir.join(volume::AGENT_LOCK);
+    let file = File::create(&path).map_err(io(path.display().to_string()))?;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(cause)) => return Err(io(path.display().to_string())(cause)),
+            Err(TryLockError::WouldBlock) => board.report(|report| {
+                report.message = Some("waiting until another agent is gone from this volume".to_owned());
+            }),
+        }
+        board.beat();
+        tokio::time::sleep(LOCK_AGAIN).await;
+    }
+}
+
+/// The election's settings: its timings are fixed, durability is the user's.
+pub(crate) fn settings(inputs: &Inputs) -> Settings {
+    let durability = match durability::mode(&inputs.config) {
+        DurabilityMode::Quorum => Durability::Quorum,
+        DurabilityMode::Preferred => Durability::Preferred,
+        DurabilityMode::Async => Durability::Async,
+    };
+    Settings { durability, ..Settings::default() }
 }
 
 async fn mounted(environment: &Environment) -> Inputs {
@@ -213,5 +349,6 @@ async fn stop_in_order(
         tracing::warn!(%error, "the last report was not written");
     }
     tracing::info!(%end, "stopped");
-    if end == End::Code(0) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    // One that was only just starting may exit with another code than 0 when it is told to stop.
+    if matches!(end, End::Code(_)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use bellwether_api::v1::{InstanceRole, InstanceState};
 use bellwether_core::contract::{Leader, SUPERUSER};
+use bellwether_core::election::MemberId;
 use bellwether_core::instance::start::{LeaseView, VolumeState};
+use bellwether_core::wal::Term;
 use bellwether_postgres::basebackup::{BaseBackup, Progress};
 use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
 use bellwether_postgres::initdb::{NewCluster, PasswordFile};
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Remote, Session, SqlError, TlsClient};
 
+use crate::election::History;
+use crate::election::driver::Wish;
 use crate::instance::{Instance, SQL_DEADLINE, Turn};
 use crate::trouble::Trouble;
 use crate::volume::Work;
@@ -58,7 +62,19 @@ impl Instance {
             report.role = Some(InstanceRole::Standby);
             report.term = lease.term.map(|term| term.0);
         });
-        let mut upstream = self.places.upstream(&self.environment, from)?;
+        // Whose WAL the copy will hold is known before the first file of it is there.
+        let holder = lease.holder.as_deref().and_then(MemberId::from_uid);
+        let Some((_, history)) = holder.and_then(|holder| self.history_of(holder)) else {
+            if let Some(holder) = holder {
+                let _ = self.wishes.send(Wish::AskForHistory(holder));
+            }
+            self.note(format!("waiting for {} to accept writes", from.instance));
+            return Ok(Turn::Wait(LEADER_ANSWERS));
+        };
+        // Whoever cut the receiver took the key away; nothing receives any more, so it can come back.
+        self.places.stage(&self.inputs)?;
+        let identity = self.record.lock().identity();
+        let mut upstream = self.places.upstream(&self.environment, identity, from)?;
         // Not by the instance's own name: a base backup confirms WAL too, and commits would count on a copy that may fail yet.
         upstream.conninfo.application_name = format!("{}-joining", self.environment.instance);
         if let Err(why) = self.check_leader(from, lease, &upstream.conninfo).await? {
@@ -67,6 +83,10 @@ impl Instance {
             return Ok(Turn::Wait(LEADER_ANSWERS));
         }
         let _pause = self.children.pause();
+        // What is on the volume is no log from here on, until the copy is whole.
+        self.copy.send_replace(None);
+        self.restart_log(lease.term.unwrap_or(Term(0)), &history)?;
+        self.volume.make_room()?;
         self.volume.begin(Work::Clone, state)?;
         let (scratch, wal) = (self.volume.scratch(), self.volume.wal());
         let backup = BaseBackup {
@@ -83,8 +103,29 @@ impl Instance {
         };
         Self::keep_turning(&self.board, backup.run(&self.installation, progress)).await?;
         self.volume.finish(Work::Clone, &self.installation, lease.system).await?;
+        self.record.lock().copy_complete()?;
         tracing::info!(from = from.instance, "copied the database");
         Ok(Turn::Again)
+    }
+
+    /// This log parts from the leader's: what is here is set aside, and the leader's is copied.
+    pub(crate) async fn rejoin(&mut self, leader: &Leader, term: Term) -> Result<Turn, Trouble> {
+        self.board.report(|report| {
+            report.state = InstanceState::Joining;
+            report.message = Some(format!("its log parts from that of {}: copying anew", leader.instance));
+        });
+        self.copy.send_replace(None);
+        self.record.lock().restart_log(term)?;
+        self.volume.set_aside()?;
+        Ok(Turn::Again)
+    }
+
+    /// What is on the volume is no log from here on, and what comes is of this history.
+    fn restart_log(&self, term: Term, history: &History) -> Result<(), Trouble> {
+        let mut record = self.record.lock();
+        record.restart_log(term)?;
+        record.adopt_log(&history.log)?;
+        Ok(())
     }
 
     /// The leader must serve the cluster's database before anything is copied: hours would be lost otherwise.

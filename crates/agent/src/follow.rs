@@ -1,103 +1,254 @@
-//! Follows: runs PostgreSQL as a standby of whoever the Lease names, and says how well it follows.
+//! Follows, stands and stops: PostgreSQL as a standby of a leader or of nobody, and not at all.
 //!
-//! Never: starts writable (`standby.signal` is durable before PostgreSQL starts), or goes on following an address that the
-//! Lease no longer names.
+//! Never: starts writable (`standby.signal` is durable before PostgreSQL starts); receives from a leader whose history parts from the own
+//! log; says that nobody is received from before that is certain.
+
+use std::time::Duration;
 
 use bellwether_api::v1::{InstanceRole, InstanceState};
-use bellwether_core::contract::Leader;
-use bellwether_core::instance::standby::{Sample, Standby};
-use bellwether_core::instance::start::LeaseView;
+use bellwether_core::contract::{Leader, key};
+use bellwether_core::election::{MemberId, Position};
+use bellwether_core::instance::rejoin::{Rejoin, rejoin};
+use bellwether_core::instance::standby::{RECONNECT_GRACE, Sample, Standby};
+use bellwether_core::wal::{Term, Timeline};
+use bellwether_postgres::control;
 use bellwether_postgres::signal::{self, StartAs};
-use bellwether_postgres::sql::{ServerState, Session};
+use bellwether_postgres::sql::{Cut, ServerState, Session};
+use bellwether_postgres::wal;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::board::Vitals;
 use crate::configuration::Configuration;
+use crate::election::{History, Log, Manner, News, memory};
 use crate::guard::orders::Order;
-use crate::instance::{Instance, TICK, Turn};
-use crate::postmaster::Postmaster;
+use crate::instance::{As, Instance, Running, TICK, Turn};
 use crate::settings::RunAs;
 use crate::trouble::Trouble;
 
+/// How long a shutdown may take before everything is killed, when another is to lead.
+const GENTLE_STOP: Duration = Duration::from_secs(10);
+/// How long cutting the receiver may take, before it is tried again.
+const CUT: Duration = Duration::from_secs(5);
+/// How often a standby that doesn't stream yet is looked at.
+const SOON: Duration = Duration::from_millis(100);
+/// How often it is asked where a leader is, and which history it has, while that is not known.
+const LEADER_KNOWN: Duration = Duration::from_millis(200);
+
 impl Instance {
-    /// One life as standby: until PostgreSQL ends, or the Lease names us.
+    /// Nothing of PostgreSQL is left after this. Where the log ends can be told only after a shutdown in order.
+    pub(crate) async fn stop(&mut self, running: &mut Option<Running>, manner: Manner) -> Option<Position> {
+        if manner == Manner::Gently
+            && let Some(now) = running.as_mut()
+        {
+            now.postmaster.order(Order::StopFast).await;
+            if tokio::time::timeout(GENTLE_STOP, now.postmaster.ended()).await.is_ok() {
+                *running = None;
+            }
+        }
+        self.end(running).await;
+        self.log.send_replace(Log::default());
+        self.board.report(|report| {
+            report.state = InstanceState::Down;
+            report.accepts_sql = false;
+            report.message = Some("stopped, so that another can lead".to_owned());
+        });
+        let _pause = self.children.pause();
+        let end = wal::end_of_shutdown(&self.installation, &self.volume.pgdata()).await;
+        end.ok().flatten().and_then(|end| self.positioned(end))
+    }
+
+    /// A standby that receives from nobody, until something else is wanted.
+    pub(crate) async fn stand(&mut self, number: u64, running: &mut Option<Running>) -> Result<Turn, Trouble> {
+        if running.is_none() && self.record.lock().log().is_empty() {
+            // A database that nobody has led yet has no log to compare, and begins as a primary.
+            let _ = self.news.send(News::Standing(number, None));
+            return Ok(Turn::Wait(TICK));
+        }
+        self.be_standby(None, running).await?;
+        if self.superseded() {
+            return Ok(Turn::Again);
+        }
+        let Some(now) = running.as_mut() else { return Ok(Turn::Again) };
+        now.session = self.cut().await?;
+        let _ = self.news.send(News::Streaming(None));
+        let end = self.end_of_log(&now.session).await?;
+        tracing::info!(lsn = %end.1, timeline = end.0.0, "the log ends here");
+        let _ = self.news.send(News::Standing(number, self.positioned(end)));
+        self.serve_as_standby(None, running).await
+    }
+
+    /// A standby of `leader`, until something else is wanted.
     pub(crate) async fn follow(
         &mut self,
-        leader: Leader,
-        lease: &LeaseView,
-        slot: &mut Option<Postmaster>,
+        leader: MemberId,
+        term: Option<Term>,
+        running: &mut Option<Running>,
     ) -> Result<Turn, Trouble> {
+        let (Some(place), Some(term)) = (self.place_of(leader), term) else {
+            self.note("waiting for the leader's address".to_owned());
+            return Ok(Turn::Wait(LEADER_KNOWN));
+        };
+        // Nothing is received before the own end is known, and the leader's history.
+        let already = running.as_ref().is_some_and(|now| now.runs_as == As::Standby(Some(place.clone())));
+        if !already {
+            self.be_standby(None, running).await?;
+            if self.superseded() {
+                return Ok(Turn::Again);
+            }
+            let Some(now) = running.as_mut() else { return Ok(Turn::Again) };
+            now.session = self.cut().await?;
+            let end = self.end_of_log(&now.session).await?;
+            let Some((theirs, history)) = self.history_of(leader) else {
+                self.note(format!("waiting for {} to accept writes", place.instance));
+                return Ok(Turn::Wait(LEADER_KNOWN));
+            };
+            // Two that promoted apart from each other have the same number for their timelines; terms tell them apart.
+            let (timeline, lsn) = end;
+            let ours_here = self.record.lock().term_of(timeline);
+            let other_branch = ours_here.is_none() || memory::term_of(&history.log, timeline) != ours_here;
+            match rejoin(timeline, lsn, theirs, &history.forks) {
+                Rejoin::Stream if !other_branch => {}
+                Rejoin::Unknown => return Ok(Turn::Wait(LEADER_KNOWN)),
+                diverged => {
+                    tracing::warn!(?diverged, ?end, leader = place.instance, "this log parts from the leader's");
+                    self.end(running).await;
+                    return self.rejoin(&place, term).await;
+                }
+            }
+            self.record.lock().adopt_log(&history.log)?;
+        }
+        self.be_standby(Some(&place), running).await?;
+        self.serve_as_standby(Some((leader, place)), running).await
+    }
+
+    /// The history that the leader writes, as it told it.
+    pub(crate) fn history_of(&mut self, leader: MemberId) -> Option<(Timeline, History)> {
+        let history = self.histories.borrow_and_update().get(&leader)?.clone();
+        Some((history.timeline?, history))
+    }
+
+    /// Nobody is received from after this. The configuration names nobody already.
+    async fn cut(&self) -> Result<Session, Trouble> {
+        let key = self.places.replication_tls.join(key::TLS_KEY);
+        Ok(Cut { key: Some(&key), patience: CUT }.run(|| self.session()).await?)
+    }
+
+    pub(crate) fn note(&self, message: String) {
+        self.board.report(|report| report.message = Some(message));
+    }
+
+    /// Runs PostgreSQL as a standby of `upstream`. A primary is stopped first: whoever is to follow has no tenure.
+    async fn be_standby(&mut self, upstream: Option<&Leader>, running: &mut Option<Running>) -> Result<(), Trouble> {
+        if running.as_ref().is_some_and(|now| matches!(now.runs_as, As::Primary(_))) {
+            self.end(running).await;
+        }
+        self.log.send_replace(Log::default());
         self.volume.announced()?;
-        signal::set(&self.volume.pgdata(), StartAs::Standby)
-            .map_err(|cause| Trouble::Io { what: "write standby.signal", cause })?;
-        self.write_settings(RunAs::Standby(&leader))?;
-        self.board.report(|report| {
-            report.role = Some(InstanceRole::Standby);
-            report.state = InstanceState::Starting;
-            report.term = lease.term.map(|term| term.0);
-            report.system_identifier = lease.system;
-            report.message = None;
-        });
-        let session = self.launch(slot).await?;
-        let Some(postmaster) = slot.as_mut() else { return Ok(Turn::Again) };
-        self.serve_as_standby(postmaster, session, leader).await
+        let wanted = As::Standby(upstream.cloned());
+        match running.as_mut() {
+            Some(now) if now.runs_as == wanted => Ok(()),
+            Some(_) => {
+                let changed = self.write_settings(RunAs::Standby(upstream))?;
+                if let Some(now) = running.as_mut() {
+                    if changed {
+                        now.postmaster.order(Order::Reload).await;
+                    }
+                    now.runs_as = wanted;
+                }
+                Ok(())
+            }
+            None => {
+                signal::set(&self.volume.pgdata(), StartAs::Standby)
+                    .map_err(|cause| Trouble::Io { what: "write standby.signal", cause })?;
+                self.look_at_settings().await?;
+                self.write_settings(RunAs::Standby(upstream))?;
+                self.board.report(|report| {
+                    report.role = Some(InstanceRole::Standby);
+                    report.state = InstanceState::Starting;
+                    report.message = None;
+                });
+                self.launch(wanted, running).await
+            }
+        }
+    }
+
+    /// What the WAL here was written with: a standby whose settings are below does not start.
+    pub(crate) async fn look_at_settings(&mut self) -> Result<(), Trouble> {
+        let _pause = self.children.pause();
+        self.least = control::read(&self.installation, &self.volume.pgdata()).await?.written_with;
+        Ok(())
     }
 
     async fn serve_as_standby(
         &mut self,
-        postmaster: &mut Postmaster,
-        mut session: Session,
-        mut leader: Leader,
+        leader: Option<(MemberId, Leader)>,
+        running: &mut Option<Running>,
     ) -> Result<Turn, Trouble> {
         let began = Instant::now();
         let mut standby = Standby::started(began.elapsed());
         let mut configuration = Configuration::unknown();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut soon = tokio::time::interval(SOON);
+        soon.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut streams = false;
         loop {
+            let Some(now) = running.as_mut() else { return Ok(Turn::Again) };
             tokio::select! {
-                end = postmaster.ended() => return Err(self.ended(end)),
-                _ = tick.tick() => {}
-                Ok(()) = self.lease.changed() => {}
-            }
-            self.board.beat();
-            let view = self.lease.borrow_and_update().clone();
-            let moved = match view.as_ref().and_then(|view| view.leader.clone()) {
-                Some(now) if now.instance == self.environment.instance => {
-                    postmaster.order(Order::StopFast).await;
-                    postmaster.ended().await;
+                end = now.postmaster.ended() => {
+                    *running = None;
+                    let _ = self.news.send(News::Streaming(None));
+                    return Err(self.ended(end));
+                }
+                Ok(()) = self.want.changed() => {
+                    self.want.mark_changed();
                     return Ok(Turn::Again);
                 }
-                Some(now) if now != leader => {
-                    tracing::info!(leader = now.instance, address = now.address, "following another address");
-                    leader = now;
-                    true
-                }
-                _ => false,
-            };
-            if (self.refresh() || moved) && self.write_settings(RunAs::Standby(&leader))? {
-                postmaster.order(Order::Reload).await;
+                _ = soon.tick(), if leader.is_some() && !streams => {}
+                _ = tick.tick() => {}
+            }
+            self.board.beat();
+            // The leader came back at another address.
+            if let Some((id, place)) = &leader
+                && self.place_of(*id).is_some_and(|found| found != *place)
+            {
+                return Ok(Turn::Again);
+            }
+            if self.refresh() && self.write_settings(RunAs::Standby(leader.as_ref().map(|(_, place)| place)))? {
+                now.postmaster.order(Order::Reload).await;
                 configuration.written();
             }
-            if !session.is_usable() {
+            if !now.session.is_usable() {
                 match self.session().await {
-                    Ok(again) => session = again,
+                    Ok(again) => now.session = again,
                     Err(error) => {
                         self.report_silence(error.to_string());
                         continue;
                     }
                 }
             }
-            match session.state().await {
+            match now.session.state().await {
+                Ok(state) if !state.in_recovery => return Err(Trouble::PromotedByOthers),
+                Ok(state) if leader.is_none() => self.report_standing(&state, now.postmaster.pid()),
                 Ok(state) => {
-                    if let Err(error) = configuration.look(&session).await {
+                    self.stands_since = None;
+                    let receiving = state.receiver.as_ref().is_some_and(|receiver| receiver.streaming);
+                    if receiving != streams {
+                        streams = receiving;
+                        let from = leader.as_ref().filter(|_| streams).map(|(id, _)| *id);
+                        let _ = self.news.send(News::Streaming(from));
+                        if streams && let Err(error) = self.volume.forget_aside() {
+                            tracing::warn!(%error, "what was set aside is still there");
+                        }
+                    }
+                    if let Err(error) = configuration.look(&now.session).await {
                         tracing::debug!(%error, "the configuration can't be asked for");
                     }
                     let name = standby.observe(&sample(&state), began.elapsed());
                     let notes = self.standby_notes(name, &configuration);
-                    self.board.set_vitals(vitals(&state, postmaster.pid()));
+                    self.board.set_vitals(vitals(&state, now.postmaster.pid()));
                     self.board.report(|report| report.pending_restart = configuration.pending().to_vec());
-                    self.report_standby(state, name, notes, view.as_ref());
+                    self.report_standby(state, name, notes);
                 }
                 Err(error) => self.report_silence(error.to_string()),
             }
@@ -111,6 +262,20 @@ impl Instance {
         });
     }
 
+    /// An election takes a second or two, and many attempts when somebody is missing: only what lasts is said, and once.
+    fn report_standing(&mut self, state: &ServerState, postmaster_pid: Option<i32>) {
+        self.board.set_vitals(vitals(state, postmaster_pid));
+        let since = *self.stands_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= RECONNECT_GRACE {
+            self.board.report(|report| {
+                report.role = Some(InstanceRole::Standby);
+                report.state = InstanceState::NotStreaming;
+                report.accepts_sql = true;
+                report.message = Some("there is no leader to follow".to_owned());
+            });
+        }
+    }
+
     fn standby_notes(&self, name: InstanceState, configuration: &Configuration) -> Option<String> {
         let mut notes = vec![];
         if name == InstanceState::NotStreaming {
@@ -120,20 +285,16 @@ impl Instance {
         (!notes.is_empty()).then(|| notes.join("; "))
     }
 
-    fn report_standby(
-        &self,
-        state: ServerState,
-        name: InstanceState,
-        message: Option<String>,
-        lease: Option<&LeaseView>,
-    ) {
+    fn report_standby(&self, state: ServerState, name: InstanceState, message: Option<String>) {
+        let term = self.lease_view().and_then(|view| view.term);
         self.board.report(|report| {
+            report.role = Some(InstanceRole::Standby);
             report.state = name;
             report.accepts_sql = true;
             report.message = message;
             report.timeline = Some(state.timeline);
             report.postgres_version = Some(state.version);
-            if let Some(term) = lease.and_then(|lease| lease.term) {
+            if let Some(term) = term {
                 report.term = Some(term.0);
             }
         });

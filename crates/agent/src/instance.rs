@@ -1,35 +1,43 @@
-//! The agent's loop: look at volume, Lease and configuration, ask `core` what to do, do it, and look again when
-//! PostgreSQL has ended or something has changed.
+//! The instance's loop: looks at the volume, the Lease and the configuration, and makes of PostgreSQL what the election wants.
 //!
-//! Never: two things at once. There is one loop and one PostgreSQL, and a turn ends only when its PostgreSQL is gone.
+//! Never: two things at once. There is one loop and one PostgreSQL; a want is pursued until it is replaced by the next.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether_api::v1::InstanceState;
-use bellwether_core::contract::POSTGRES_PORT;
+use bellwether_core::contract::{Leader, POSTGRES_PORT};
+use bellwether_core::election::{Deadline, MemberId, Position};
 use bellwether_core::fact::Fact;
-use bellwether_core::instance::start::{LeaseView, Start, start};
+use bellwether_core::instance::start::{LeaseView, Start, VolumeState, start};
+use bellwether_core::wal::{Lsn, SystemIdentifier, Term, Timeline};
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Session, SqlError};
 use bellwether_postgres::{Installation, pidfile};
 use rustls::ServerConfig;
-use tokio::sync::watch;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::board::Board;
+use crate::election::driver::Wish;
+use crate::election::peers::Peers;
+use crate::election::record::Record;
+use crate::election::steward::Steward;
+use crate::election::tls::PeerTls;
+use crate::election::{History, Log, News, Role, Want};
 use crate::environment::Environment;
 use crate::guard::orders::{End, Order};
 use crate::inputs::Inputs;
 use crate::kubernetes::endpoint::Endpoint;
-use crate::kubernetes::lease::Leases;
+use crate::kubernetes::lease;
 use crate::logs::{self, Complaints};
 use crate::postmaster::{Launch, Postmaster};
 use crate::process::reaper::Children;
 use crate::settings::Places;
-use crate::synchronous::Memory;
 use crate::trouble::Trouble;
 use crate::volume::Volume;
 
@@ -37,12 +45,16 @@ use crate::volume::Volume;
 pub const TICK: Duration = Duration::from_secs(1);
 /// How long PostgreSQL may take to answer one question of ours.
 pub const SQL_DEADLINE: Duration = Duration::from_secs(3);
+/// How long a standby may take to replay what it has, before it is asked again.
+const KNOWS_ITS_END: Duration = Duration::from_secs(10);
 /// Waiting for others: looked at again after this, or when the Lease or the configuration changes.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Refused: only a person can help, but a fixed volume or configuration is noticed.
 const LOOK_AGAIN_REFUSED: Duration = Duration::from_secs(10);
 /// After a failure, twice as long each time …
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+/// The same for one that leads; the first time nearly at once.
+const LEAD_RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
 /// … and from the beginning again after a turn that went well for this long.
 const GOOD_RUN: Duration = Duration::from_secs(60);
 
@@ -59,12 +71,36 @@ pub struct Instance {
     pub children: Children,
     /// The volumes.
     pub volume: Volume,
-    /// The synchronous replication in force.
-    pub memory: Memory,
-    /// The Lease.
-    pub leases: Leases,
+    /// Held as long as this agent works on the volume.
+    pub _lock: std::fs::File,
+    /// What the volume remembers of the election.
+    pub record: Record,
+    /// What the election wants.
+    pub want: watch::Receiver<Want>,
+    /// Until when PostgreSQL may accept writes; the guard follows it.
+    pub deadline: watch::Receiver<Deadline>,
+    /// What it is told.
+    pub news: mpsc::UnboundedSender<News>,
+    /// The own log, for the others.
+    pub log: watch::Sender<Log>,
+    /// Whose database is on the volume.
+    pub copy: watch::Sender<Option<SystemIdentifier>>,
+    /// What others write.
+    pub histories: watch::Receiver<BTreeMap<MemberId, History>>,
+    /// The other agents.
+    pub peers: Peers,
+    /// What is wanted of the election.
+    pub wishes: mpsc::UnboundedSender<Wish>,
+    /// The certificates for the other agents.
+    pub peer_tls: watch::Sender<Arc<PeerTls>>,
+    /// What a standby's settings must not be below.
+    pub least: BTreeMap<String, u64>,
+    /// Since when it has had nobody to follow.
+    pub stands_since: Option<Instant>,
+    /// Not before this does it try to start as a primary again.
+    pub lead_after: Instant,
     /// The Lease as last seen.
-    pub lease: watch::Receiver<Option<LeaseView>>,
+    pub lease: watch::Receiver<Fact<Value>>,
     /// The `rw` endpoint.
     pub endpoint: Endpoint,
     /// What we know of ourselves.
@@ -79,6 +115,28 @@ pub struct Instance {
     pub complaints: Complaints,
 }
 
+/// PostgreSQL, and what it runs as.
+#[derive(Debug)]
+pub struct Running {
+    /// Its processes.
+    pub postmaster: Postmaster,
+    /// A session of the superuser's.
+    pub session: Session,
+    /// As what.
+    pub runs_as: As,
+    /// Who holds the reins while it leads.
+    pub steward: Option<Steward>,
+}
+
+/// What PostgreSQL runs as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum As {
+    /// A standby of that leader, or of nobody.
+    Standby(Option<Leader>),
+    /// The primary of a term.
+    Primary(Term),
+}
+
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
@@ -89,15 +147,16 @@ pub enum Turn {
 }
 
 impl Instance {
-    /// Lives until the future is dropped. What runs then is in `postmaster`.
-    pub async fn live(&mut self, postmaster: &mut Option<Postmaster>) -> Infallible {
+    /// Lives until the future is dropped. What runs then is in `running`.
+    pub async fn live(&mut self, running: &mut Option<Running>) -> Infallible {
         let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+        let mut lead_backoff = Backoff::new(LEAD_RETRY.0, LEAD_RETRY.1);
         loop {
             self.board.beat();
             self.refresh();
             let began = Instant::now();
-            let turn = self.turn(postmaster).await;
-            self.end(postmaster).await;
+            let want = self.want.borrow_and_update().clone();
+            let turn = self.pursue(&want, running).await;
             if turn.is_ok() || began.elapsed() > GOOD_RUN {
                 backoff.reset();
             }
@@ -106,6 +165,7 @@ impl Instance {
                 Ok(Turn::Wait(limit)) => self.wait_for_change(limit).await,
                 Err(trouble) => {
                     tracing::error!(error = %trouble, "trying again");
+                    self.end(running).await;
                     self.board.report(|report| {
                         report.accepts_sql = false;
                         report.message = Some(trouble.to_string());
@@ -113,30 +173,86 @@ impl Instance {
                             report.state = InstanceState::Down;
                         }
                     });
-                    self.wait(backoff.next_wait()).await;
+                    // A primary that ended is the election's to decide about, at once.
+                    if matches!(want.role, Role::Lead { .. }) {
+                        if began.elapsed() > GOOD_RUN {
+                            lead_backoff.reset();
+                        }
+                        self.lead_after = Instant::now() + lead_backoff.next_wait();
+                        if !self.superseded() {
+                            let _ = self.news.send(News::Crashed);
+                        }
+                    }
+                    self.wait_for_want(backoff.next_wait()).await;
                 }
             }
         }
     }
 
-    async fn turn(&mut self, postmaster: &mut Option<Postmaster>) -> Result<Turn, Trouble> {
+    /// One attempt at what is wanted: until PostgreSQL ends or something else is wanted.
+    async fn pursue(&mut self, want: &Want, running: &mut Option<Running>) -> Result<Turn, Trouble> {
+        if let Role::Stop(manner) = want.role {
+            let position = self.stop(running, manner).await;
+            let _ = self.news.send(News::Stopped(want.number, position));
+            return Ok(Turn::Wait(LOOK_AGAIN_REFUSED));
+        }
+        if running.is_none() {
+            match self.prepare(want).await? {
+                None => {}
+                Some(turn) => return Ok(turn),
+            }
+        }
+        match &want.role {
+            Role::Stand => self.stand(want.number, running).await,
+            Role::Follow { leader, term } => self.follow(*leader, *term, running).await,
+            Role::Lead { term, voters } => self.lead(*term, voters.clone(), running).await,
+            Role::Stop(_) => Ok(Turn::Again),
+        }
+    }
+
+    /// Makes sure that the cluster's database is on the volume. Answers nothing when it is.
+    async fn prepare(&mut self, want: &Want) -> Result<Option<Turn>, Trouble> {
         let state = {
             let _pause = self.children.pause();
             self.volume.inspect(&self.installation).await
         };
-        let lease = self.leases.read().await;
-        let view = lease.clone().map(|read| read.view);
+        let view = match self.lease.borrow_and_update().clone() {
+            Fact::Known(object) => Fact::Known(lease::view(&object)?),
+            Fact::Absent => Fact::Absent,
+            Fact::Unknown => Fact::Unknown,
+        };
         let decision = start(&state, &view, &self.inputs.config, &self.environment.instance);
-        tracing::info!(volume = ?state, ?decision, "looked");
-        match (decision, lease) {
-            (Start::Initialise, _) => self.initialise(&state).await,
-            (Start::Join { from }, Fact::Known(lease)) => self.join(&from, &lease.view, &state).await,
-            (Start::Lead, Fact::Known(lease)) => self.lead(lease, &state, postmaster).await,
-            (Start::Follow { from }, Fact::Known(lease)) => self.follow(from, &lease.view, postmaster).await,
-            (Start::Wait(why), _) => Ok(self.idle(InstanceState::Pending, why.to_string(), LOOK_AGAIN)),
-            (Start::Refuse(why), _) => Ok(self.idle(InstanceState::Down, why.to_string(), LOOK_AGAIN_REFUSED)),
-            // Nothing is joined, led or followed on a Lease that was not read.
-            (_, Fact::Absent | Fact::Unknown) => Ok(Turn::Wait(LOOK_AGAIN)),
+        tracing::info!(volume = ?state, ?decision, wanted = ?want.role, "looked");
+        let usable = self.record.lock().usable();
+        if !matches!(decision, Start::Run { .. }) || !usable {
+            // Whoever asks is told that there is no log here.
+            self.copy.send_replace(None);
+            if want.role == Role::Stand {
+                let _ = self.news.send(News::Standing(want.number, None));
+            }
+        }
+        match (decision, view) {
+            (Start::Initialise, _) => self.initialise(&state).await.map(Some),
+            (Start::Join { from }, Fact::Known(view)) => self.join(&from, &view, &state).await.map(Some),
+            // A copy or rewind was interrupted after the database was in place: it is not to be trusted.
+            (Start::Run { .. }, _) if !usable => {
+                self.volume.set_aside()?;
+                Ok(Some(Turn::Again))
+            }
+            (Start::Run { first }, _) => {
+                if let VolumeState::Data(system) | VolumeState::Unannounced(system) = state {
+                    self.copy.send_replace(Some(system));
+                    self.board.report(|report| report.system_identifier = Some(system));
+                }
+                if first {
+                    let _ = self.news.send(News::Initialised);
+                }
+                Ok(None)
+            }
+            (Start::Wait(why), _) => Ok(Some(self.idle(InstanceState::Pending, why.to_string(), LOOK_AGAIN))),
+            (Start::Refuse(why), _) => Ok(Some(self.idle(InstanceState::Down, why.to_string(), LOOK_AGAIN_REFUSED))),
+            // Nothing is copied on a Lease that was not read.
+            (Start::Join { .. }, Fact::Absent | Fact::Unknown) => Ok(Some(Turn::Wait(LOOK_AGAIN))),
         }
     }
 
@@ -147,6 +263,26 @@ impl Instance {
             report.message = Some(why);
         });
         Turn::Wait(limit)
+    }
+
+    /// Where `leader` is: as it says itself, or as the Lease says.
+    pub(crate) fn place_of(&self, leader: MemberId) -> Option<Leader> {
+        let named = self.lease_view().filter(|view| view.holder.as_deref() == Some(&leader.to_string()));
+        if let Some(place) = named.and_then(|view| view.leader) {
+            return Some(place);
+        }
+        let (_, instance, address) = self.peers.who().into_iter().find(|(id, ..)| *id == leader)?;
+        Some(Leader { instance, address: address.to_string() })
+    }
+
+    /// What the Lease said last, if it can be understood.
+    pub(crate) fn lease_view(&self) -> Option<LeaseView> {
+        self.lease.borrow().known().and_then(|object| lease::view(object).ok())
+    }
+
+    /// Whether something else is wanted by now.
+    pub(crate) fn superseded(&self) -> bool {
+        self.want.has_changed().unwrap_or(true)
     }
 
     /// Reads what is mounted. Answers whether anything is new.
@@ -162,6 +298,8 @@ impl Instance {
         };
         tracing::info!("the mounted files have changed");
         self.inputs = inputs;
+        let _ = self.wishes.send(Wish::Settings(crate::agent::settings(&self.inputs)));
+        self.peers.set_instances(&self.inputs.config.instances);
         if let Err(error) = self.places.stage(&self.inputs) {
             tracing::error!(%error, "certificates can't be staged");
         }
@@ -169,11 +307,15 @@ impl Instance {
             Ok(config) => drop(self.server_tls.send_replace(config)),
             Err(error) => tracing::error!(%error, "the old certificate is kept"),
         }
+        match PeerTls::read(&self.places.server_tls, &self.places.replication_tls) {
+            Ok(tls) => drop(self.peer_tls.send_replace(Arc::new(tls))),
+            Err(error) => tracing::error!(%error, "the old certificate for peers is kept"),
+        }
         true
     }
 
-    /// Starts PostgreSQL and waits until it answers.
-    pub async fn launch(&mut self, slot: &mut Option<Postmaster>) -> Result<Session, Trouble> {
+    /// Starts PostgreSQL and waits until it answers, or until it is not wanted to run any more.
+    pub async fn launch(&mut self, runs_as: As, running: &mut Option<Running>) -> Result<(), Trouble> {
         self.complaints.forget();
         let launch = Launch {
             guard: self.guard.clone(),
@@ -183,24 +325,53 @@ impl Instance {
         };
         let complaints = self.complaints.clone();
         let log = |stderr| drop(tokio::spawn(logs::forward(stderr, complaints)));
-        let started = Postmaster::start(&launch, &self.children, log).await;
-        let postmaster = slot.insert(started.map_err(|cause| Trouble::Io { what: "start PostgreSQL", cause })?);
-        let mut tick = tokio::time::interval(Duration::from_millis(50));
+        let deadline = match runs_as {
+            As::Primary(_) => *self.deadline.borrow(),
+            As::Standby(_) => Deadline::Never,
+        };
+        let started = Postmaster::start_until(&launch, deadline, &self.children, log).await;
+        let mut postmaster = started.map_err(|cause| Trouble::Io { what: "start PostgreSQL", cause })?;
+        let steward = match runs_as {
+            As::Primary(_) => Some(self.hold(&postmaster).await),
+            As::Standby(_) => None,
+        };
+        let session = self.answering(&mut postmaster).await;
+        match session {
+            Ok(session) => {
+                self.board.set_started();
+                *running = Some(Running { postmaster, session, runs_as, steward });
+                Ok(())
+            }
+            Err(trouble) => {
+                postmaster.order(Order::Kill).await;
+                postmaster.ended().await;
+                Err(trouble)
+            }
+        }
+    }
+
+    /// Lets the guard have the end of tenure, and the order to kill, past this loop.
+    pub(crate) async fn hold(&self, postmaster: &Postmaster) -> Steward {
+        Steward::hold(postmaster.reins(), self.deadline.clone(), self.want.clone()).await
+    }
+
+    async fn answering(&mut self, postmaster: &mut Postmaster) -> Result<Session, Trouble> {
+        let mut tick = tokio::time::interval(Duration::from_millis(20));
         loop {
             tokio::select! {
                 end = postmaster.ended() => return Err(self.ended(end)),
                 _ = tick.tick() => {}
             }
             self.board.beat();
+            if matches!(self.want.borrow().role, Role::Stop(_)) {
+                return Err(Trouble::NotWanted);
+            }
             // A connection before that is refused, and a line in the log each time.
             let file = pidfile::read(&self.volume.pgdata()).ok().flatten();
             let ours = file.filter(|file| Some(file.pid) == postmaster.pid());
             if ours.and_then(|file| file.status) == Some(pidfile::Status::Ready) {
                 match self.session().await {
-                    Ok(session) => {
-                        self.board.set_started();
-                        return Ok(session);
-                    }
+                    Ok(session) => return Ok(session),
                     Err(error) => tracing::debug!(%error, "not yet"),
                 }
             }
@@ -221,22 +392,40 @@ impl Instance {
         Trouble::Ended { end, complaint: self.complaints.fatal() }
     }
 
-    /// Nothing of this turn's PostgreSQL is left when the next turn begins.
-    async fn end(&mut self, slot: &mut Option<Postmaster>) {
-        if let Some(mut postmaster) = slot.take() {
+    /// Nothing of PostgreSQL is left after this.
+    pub(crate) async fn end(&mut self, running: &mut Option<Running>) {
+        if let Some(mut running) = running.take() {
             self.board.report(|report| report.accepts_sql = false);
-            postmaster.order(Order::Kill).await;
-            postmaster.ended().await;
+            running.postmaster.order(Order::Kill).await;
+            running.postmaster.ended().await;
+            let _ = self.news.send(News::Streaming(None));
         }
         self.children.kill_orphans().await;
     }
 
-    /// Waits, but keeps turning.
-    pub async fn wait(&mut self, limit: Duration) {
+    /// Where the log of a running standby ends, which receives from nobody.
+    pub(crate) async fn end_of_log(&self, session: &Session) -> Result<(Timeline, Lsn), Trouble> {
+        Ok(session.end_of_log(&self.volume.pgdata(), KNOWS_ITS_END).await?)
+    }
+
+    /// The same, as the election compares it. A log of which nobody knows who wrote it is none.
+    pub(crate) fn positioned(&self, (timeline, lsn): (Timeline, Lsn)) -> Option<Position> {
+        let term = self.record.lock().term_of(timeline)?;
+        Some(Position { term, timeline, lsn })
+    }
+
+    /// Waits, but keeps turning, and no longer than until something else is wanted.
+    pub async fn wait_for_want(&mut self, limit: Duration) {
         let until = Instant::now() + limit;
         while Instant::now() < until {
             self.board.beat();
-            tokio::time::sleep_until(until.min(Instant::now() + TICK)).await;
+            tokio::select! {
+                Ok(()) = self.want.changed() => {
+                    self.want.mark_changed();
+                    return;
+                }
+                () = tokio::time::sleep_until(until.min(Instant::now() + TICK)) => {}
+            }
         }
     }
 
@@ -248,7 +437,12 @@ impl Instance {
                 return;
             }
             tokio::select! {
+                Ok(()) = self.want.changed() => {
+                    self.want.mark_changed();
+                    return;
+                }
                 Ok(()) = self.lease.changed() => return,
+                Ok(()) = self.histories.changed() => return,
                 () = tokio::time::sleep_until(until.min(Instant::now() + TICK)) => {}
             }
         }

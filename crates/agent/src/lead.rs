@@ -1,89 +1,217 @@
-//! Leads: takes the Lease, runs PostgreSQL as primary, and keeps roles, slots, synchronous replication and the `rw` endpoint
-//! as they should be.
+//! Leads: makes PostgreSQL the primary of a term, and keeps roles, slots, synchronous replication and the `rw` endpoint as
+//! they should be.
 //!
-//! Never: PostgreSQL accepting clients before the Lease names this pod; the endpoint published before SQL was answered over
-//! TLS as the application's user; another term's holder beside a running primary.
+//! Never: a primary that the election doesn't want; commits that wait for fewer than it said, from the first client on. A standby's own
+//! configuration lets commits wait for somebody who never comes, so a promoted one acknowledges nothing before it has read whom to
+//! wait for.
 
 use std::time::Duration;
 
 use bellwether_api::v1::{InstanceRole, InstanceState};
-use bellwether_core::contract::Leader;
-use bellwether_core::instance::start::{LeaseView, VolumeState};
-use bellwether_core::wal::Term;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use bellwether_core::election::Voters;
+use bellwether_core::wal::{Term, Timeline};
+use bellwether_postgres::signal::{self, StartAs};
+use bellwether_postgres::wal;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::board::Vitals;
+use crate::election::{Log, News, Role};
 use crate::guard::orders::Order;
-use crate::instance::{Instance, TICK, Turn};
-use crate::kubernetes::lease::Read;
-use crate::postmaster::Postmaster;
+use crate::instance::{As, Instance, Running, TICK, Turn};
 use crate::primary::Primary;
-use crate::settings::{self, RunAs};
+use crate::settings::{self, OnVolume, RunAs};
 use crate::trouble::Trouble;
 
 /// How often the endpoint is looked at when all is well: somebody may have changed it, and a read is cheap.
 const ENDPOINT_CHECK: Duration = Duration::from_secs(60);
+/// … and how often by one that has led for less than this.
+const ENDPOINT_CHECK_YOUNG: Duration = Duration::from_secs(3);
+const YOUNG: Duration = Duration::from_secs(60);
 /// How often a failing primary is asked whether it accepts SQL before that is withdrawn: once more, a tick later.
 const FAILURES_TOLERATED: u32 = 1;
-/// Somebody else leads: how long to look at the Lease before deciding anew.
-const AFTER_STEPPING_DOWN: Duration = Duration::from_secs(5);
+/// How often a promoted server is asked whether it is out of recovery.
+const PROMOTED: Duration = Duration::from_millis(5);
+/// While voters are on their way into force, and right after a promotion: how often is looked.
+const SOON: Duration = Duration::from_millis(100);
 
 impl Instance {
-    /// One life as primary: until PostgreSQL ends, or another term begins.
+    /// One life as primary: until PostgreSQL ends, or something else is wanted.
     pub(crate) async fn lead(
         &mut self,
-        lease: Read,
-        state: &VolumeState,
-        slot: &mut Option<Postmaster>,
+        term: Term,
+        voters: Option<Voters>,
+        running: &mut Option<Running>,
     ) -> Result<Turn, Trouble> {
-        let (VolumeState::Data(system) | VolumeState::Unannounced(system)) = state else { return Ok(Turn::Again) };
-        let me = Leader { instance: self.environment.instance.clone(), address: self.environment.address.to_string() };
-        let now = MicroTime(k8s_openapi::jiff::Timestamp::now());
-        let taken = self.leases.take(lease, &me, &self.environment.pod_uid, *system, now).await?;
-        let term = taken.view.term;
-        tracing::info!(?term, %system, "took the Lease");
         self.volume.announced()?;
-        let in_force = self.memory.recall().map_err(|cause| Trouble::Io { what: "recall durability", cause })?;
-        self.write_settings(RunAs::Primary(in_force.as_ref(), term))?;
         self.board.report(|report| {
             report.role = Some(InstanceRole::Primary);
-            report.state = InstanceState::Starting;
-            report.term = term.map(|term| term.0);
-            report.system_identifier = Some(*system);
+            report.term = Some(term.0);
             report.message = None;
         });
-        let session = self.launch(slot).await?;
-        let Some(postmaster) = slot.as_mut() else { return Ok(Turn::Again) };
-        self.serve_as_primary(postmaster, Primary::new(session, in_force, term)).await
+        match running.as_ref().map(|running| running.runs_as.clone()) {
+            Some(As::Primary(_)) => {}
+            Some(As::Standby(_)) => self.promote(term, voters.as_ref(), running).await?,
+            None => self.start_leading(term, voters.as_ref(), running).await?,
+        }
+        if self.superseded() {
+            return Ok(Turn::Again);
+        }
+        let Some(now) = running.as_mut() else { return Ok(Turn::Again) };
+        now.runs_as = As::Primary(term);
+        self.stands_since = None;
+        let session = self.session().await?;
+        self.tell_log(session.state().await?.timeline);
+        let mut primary = Primary::new(session, term);
+        primary.will_wait_for(term, voters);
+        self.configure(&mut primary, running).await;
+        self.serve_as_primary(running, primary).await
     }
 
-    async fn serve_as_primary(&mut self, postmaster: &mut Postmaster, mut primary: Primary) -> Result<Turn, Trouble> {
+    /// Lets the server read what it is to go by, if that is new. A volume that can't be written to is tried again: PostgreSQL goes on by
+    /// what it has.
+    async fn configure(&mut self, primary: &mut Primary, running: &mut Option<Running>) {
+        let voters = primary.voters.as_ref();
+        match self.write_settings(RunAs::Primary(voters, primary.term)) {
+            Ok(true) => {
+                tracing::info!(?voters, term = primary.term.0, "reading the configuration again");
+                if let Some(running) = running.as_mut() {
+                    running.postmaster.order(Order::Reload).await;
+                }
+            }
+            Ok(false) => {}
+            Err(error) => {
+                tracing::error!(%error, "the configuration can't be written");
+                primary.reload_later();
+            }
+        }
+    }
+
+    /// A standby becomes the primary. What it writes from here on is of this term.
+    async fn promote(
+        &mut self,
+        term: Term,
+        voters: Option<&Voters>,
+        running: &mut Option<Running>,
+    ) -> Result<(), Trouble> {
+        let Some(now) = running.as_mut() else { return Ok(()) };
+        let began = Instant::now();
+        if !now.session.is_usable() {
+            now.session = self.session().await?;
+        }
+        let (timeline, _) = self.end_of_log(&now.session).await?;
+        self.remember_log(term, timeline)?;
+        self.write_settings(RunAs::Primary(voters, term))?;
+        now.steward = Some(self.hold(&now.postmaster).await);
+        now.postmaster.order(Order::Reload).await;
+        now.session.promote().await?;
+        while now.session.in_recovery().await? {
+            self.board.beat();
+            tokio::time::sleep(PROMOTED).await;
+        }
+        tracing::info!(term = term.0, millis = began.elapsed().as_millis() as u64, "promoted");
+        self.publish_at_once();
+        Ok(())
+    }
+
+    /// PostgreSQL is down: it starts again as the primary that it was in this very term, or as a standby that is promoted.
+    async fn start_leading(
+        &mut self,
+        term: Term,
+        voters: Option<&Voters>,
+        running: &mut Option<Running>,
+    ) -> Result<(), Trouble> {
+        // What failed a moment ago fails again: a server that can't start must not be tried without a pause.
+        self.wait_for_want(self.lead_after.saturating_duration_since(Instant::now())).await;
+        if self.superseded() {
+            return Ok(());
+        }
+        let pgdata = self.volume.pgdata();
+        let signal = |start_as| {
+            signal::set(&pgdata, start_as).map_err(|cause| Trouble::Io { what: "write standby.signal", cause })
+        };
+        let was = signal::read(&pgdata).map_err(|cause| Trouble::Io { what: "read standby.signal", cause })?;
+        let newest = self.record.lock().log().last().map(|entry| entry.term);
+        if was == StartAs::Primary && newest.is_none_or(|newest| newest == term) {
+            if newest.is_none() {
+                self.remember_log(term, Timeline(0))?;
+            }
+            self.write_settings(RunAs::Primary(voters, term))?;
+            self.launch(As::Primary(term), running).await?;
+            return Ok(());
+        }
+        signal(StartAs::Standby)?;
+        self.look_at_settings().await?;
+        self.write_settings(RunAs::Standby(None))?;
+        self.launch(As::Standby(None), running).await?;
+        self.promote(term, voters, running).await
+    }
+
+    /// WAL above this timeline will be of this term. Durable before any of it is there.
+    pub(crate) fn remember_log(&self, term: Term, above: Timeline) -> Result<(), Trouble> {
+        self.record.lock().will_receive(term, above).map_err(Trouble::from)
+    }
+
+    /// Before anything else a promoted primary has to do.
+    fn publish_at_once(&self) {
+        let endpoint = self.endpoint.clone();
+        tokio::spawn(async move {
+            if let Err(error) = endpoint.take_over().await {
+                tracing::warn!(%error, "the read-write endpoint doesn't lead here yet");
+            }
+        });
+    }
+
+    async fn serve_as_primary(&mut self, running: &mut Option<Running>, mut primary: Primary) -> Result<Turn, Trouble> {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut failures, term) = (0, primary.term);
-        let mut endpoint_due = Instant::now();
+        let mut soon = tokio::time::interval(SOON);
+        soon.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut failures = 0;
+        let began = Instant::now();
+        let mut endpoint_due = began;
         loop {
+            let Some(now) = running.as_mut() else { return Ok(Turn::Again) };
             tokio::select! {
-                end = postmaster.ended() => return Err(self.ended(end)),
+                end = now.postmaster.ended() => {
+                    *running = None;
+                    return Err(self.ended(end));
+                }
+                Ok(()) = self.want.changed() => {
+                    let want = self.want.borrow().clone();
+                    match want.role {
+                        Role::Lead { term, voters } => {
+                            primary.will_wait_for(term, voters);
+                            self.configure(&mut primary, running).await;
+                            continue;
+                        }
+                        _ => {
+                            self.want.mark_changed();
+                            return Ok(Turn::Again);
+                        }
+                    }
+                }
+                _ = soon.tick(), if !primary.in_force => {
+                    // A server that is too busy to answer is not down.
+                    match primary.look_in_force().await {
+                        Ok(None) => {}
+                        Ok(Some(voters)) => drop(self.news.send(News::InForce(voters))),
+                        Err(error) => tracing::debug!(%error, "can't look whether the voters are in force"),
+                    }
+                    continue;
+                }
                 _ = tick.tick() => {}
-                Ok(()) = self.lease.changed() => {}
             }
             self.board.beat();
-            if let Some(newer) = superseded(self.lease.borrow_and_update().as_ref(), term) {
-                tracing::error!(?term, ?newer, "another term has begun; stopping PostgreSQL");
-                postmaster.order(Order::StopImmediate).await;
-                postmaster.ended().await;
-                return Ok(Turn::Wait(AFTER_STEPPING_DOWN));
-            }
             if self.refresh() {
                 primary.inputs_changed();
             }
-            let looked = match self.tend(&mut primary, postmaster).await {
+            let looked = match self.tend(&mut primary, running).await {
                 Ok(()) if Instant::now() >= endpoint_due => {
                     let published = self.endpoint.publish().await;
                     if published.is_ok() {
-                        endpoint_due = Instant::now() + ENDPOINT_CHECK;
+                        // A late write of a former leader's comes soon after a change, if it comes.
+                        let young = began.elapsed() < YOUNG;
+                        endpoint_due = Instant::now() + if young { ENDPOINT_CHECK_YOUNG } else { ENDPOINT_CHECK };
                     }
                     published.map_err(Trouble::from)
                 }
@@ -98,7 +226,9 @@ impl Instance {
         let notes = primary.notes(&self.inputs.config, &self.environment.instance);
         self.board.report(|report| match looked {
             Ok(()) => {
+                report.role = Some(InstanceRole::Primary);
                 report.state = InstanceState::Leading;
+                report.term = Some(primary.term.0);
                 report.accepts_sql = true;
                 report.pending_restart = primary.configuration.pending().to_vec();
                 report.message = notes;
@@ -114,7 +244,9 @@ impl Instance {
     }
 
     /// Everything that a primary needs done, and whether it accepts SQL. What is as it should be costs a question, no write.
-    async fn tend(&mut self, primary: &mut Primary, postmaster: &mut Postmaster) -> Result<(), Trouble> {
+    async fn tend(&mut self, primary: &mut Primary, running: &mut Option<Running>) -> Result<(), Trouble> {
+        let Some(now) = running.as_ref() else { return Ok(()) };
+        let pid = now.postmaster.pid();
         if !primary.session.is_usable() {
             primary.session = self.session().await?;
         }
@@ -123,65 +255,44 @@ impl Instance {
             lsn: state.written.or(state.replayed),
             lag_bytes: None,
             lag_seconds: None,
-            postmaster_pid: postmaster.pid(),
+            postmaster_pid: pid,
             postmaster_started: Some(state.started),
         });
         self.board.report(|report| {
             report.timeline = Some(state.timeline);
             report.postgres_version = Some(state.version);
         });
-        if state.in_recovery {
-            // An adopted volume may have been a standby's.
-            tracing::info!("promoting what was a standby");
-            primary.session.promote().await?;
-            return Err(Trouble::BeingPromoted);
-        }
-        if primary.take_reload_due() && self.write_settings(RunAs::Primary(primary.in_force.as_ref(), primary.term))? {
-            postmaster.order(Order::Reload).await;
+        self.tell_log(state.timeline);
+        self.keep_slots(primary).await?;
+        if primary.take_reload_due() {
+            self.configure(primary, running).await;
         }
         self.keep_roles(primary).await?;
-        self.keep_slots(primary).await?;
-        if let Some(quorum) = primary.changed_quorum(&self.inputs.config, &self.environment.instance).await? {
-            self.memory
-                .remember(quorum.as_ref())
-                .map_err(|cause| Trouble::Io { what: "remember durability", cause })?;
-            tracing::info!(?quorum, "changing whom commits wait for");
-            self.write_settings(RunAs::Primary(quorum.as_ref(), primary.term))?;
-            postmaster.order(Order::Reload).await;
-            primary.in_force = quorum;
-        }
+        primary.look_who_streams().await?;
         primary.configuration.look(&primary.session).await?;
         self.check_acceptance(primary).await
+    }
+
+    /// Lets the others know which history this primary writes.
+    fn tell_log(&self, timeline: Timeline) {
+        if self.log.borrow().timeline == Some(timeline) {
+            return;
+        }
+        match wal::forks(&self.volume.pgdata(), timeline) {
+            Ok(forks) => {
+                self.log.send_replace(Log { timeline: Some(timeline), forks });
+            }
+            Err(error) => tracing::error!(%error, "the timeline's history can't be read"),
+        }
     }
 
     /// Writes PostgreSQL's configuration. Certificates are reloaded with it, so new ones count as a change.
     pub(crate) fn write_settings(&self, run_as: RunAs<'_>) -> Result<bool, Trouble> {
         let staged = self.places.stage(&self.inputs)?;
         let pgdata = self.volume.pgdata();
+        let volume = OnVolume { pgdata: &pgdata, identity: self.record.lock().identity(), least: &self.least };
         let written =
-            settings::write(&self.environment, &self.installation, &self.inputs, &self.places, &pgdata, run_as)?;
+            settings::write(&self.environment, &self.installation, &self.inputs, &self.places, &volume, run_as)?;
         Ok(staged || written)
-    }
-}
-
-/// The term that ended ours, if the Lease shows one. An older view is only late.
-fn superseded(view: Option<&LeaseView>, own: Option<Term>) -> Option<Term> {
-    view.and_then(|view| view.term).filter(|term| Some(*term) > own)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn term(term: u64) -> LeaseView {
-        LeaseView { term: Some(Term(term)), ..LeaseView::default() }
-    }
-
-    #[test]
-    fn only_a_higher_term_ends_ours() {
-        assert_eq!(superseded(Some(&term(3)), Some(Term(2))), Some(Term(3)));
-        assert_eq!(superseded(Some(&term(2)), Some(Term(2))), None);
-        assert_eq!(superseded(Some(&term(1)), Some(Term(2))), None);
-        assert_eq!(superseded(None, Some(Term(2))), None);
     }
 }

@@ -1,11 +1,12 @@
-//! The agent: PID 1 beside PostgreSQL. It looks, asks `bellwether_core::instance` what to do, and does it.
+//! The agent: PID 1 beside PostgreSQL. The [`election`] says what PostgreSQL is wanted as; the [`instance`]'s loop makes it so.
 //!
 //! ```text
-//!            ┌───────── start() ◄──────────────────────────────┐
-//!            ▼                                                 │ PostgreSQL ended
-//!  Initialise ─► Lead ─► primary: roles, slots, rw endpoint ───┤
-//!  Join ───────► Follow ─► standby: streams, follows the Lease ┤
-//!  Wait, Refuse ─► says why, looks again ──────────────────────┘
+//!  start(): Initialise, Join ─► the cluster's database is on the volume
+//!                                   │
+//!  want:    Stand ──► a standby of nobody: says where its log ends
+//!           Follow ─► a standby of the leader; copies anew where the logs part
+//!           Lead ───► promotes: rw endpoint, slots, roles, whom commits wait for
+//!           Stop ───► nothing of it runs
 //! ```
 //!
 //! Never: PostgreSQL outlives its agent ([`guard`]); two postmasters at once ([`postmaster`]); a database initialised twice
@@ -14,7 +15,9 @@
 pub mod agent;
 pub mod backoff;
 pub mod board;
+pub mod clock;
 pub mod configuration;
+pub mod election;
 pub mod environment;
 mod fill;
 mod follow;

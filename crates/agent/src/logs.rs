@@ -10,6 +10,9 @@ use tokio::io::AsyncRead;
 /// The background process that fetches WAL on a standby, as the log calls it.
 const WAL_RECEIVER: &str = "walreceiver";
 
+/// What a standby says at each attempt to find more WAL.
+const WAITING: &str = "waiting for WAL to become available";
+
 /// What PostgreSQL last complained about.
 #[derive(Clone, Debug, Default)]
 pub struct Complaints {
@@ -62,9 +65,15 @@ fn first_line(message: &str) -> String {
 
 /// Forwards the log until it ends.
 pub async fn forward(stderr: impl AsyncRead + Unpin, complaints: Complaints) {
+    let mut waiting = false;
     let forwarded = log::pump(stderr, |record| {
         complaints.note(&record);
-        print(&record);
+        // Ten times a second while there is nobody to receive from: once says it.
+        let waits = record.message.starts_with(WAITING);
+        if !(waits && waiting) {
+            print(&record);
+        }
+        waiting = waits;
     });
     if let Err(error) = forwarded.await {
         tracing::warn!(%error, "PostgreSQL's log can't be read");

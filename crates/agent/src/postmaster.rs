@@ -6,12 +6,14 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bellwether_core::election::Deadline;
 use bellwether_core::instance::stop::{self, StopMode};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::guard::orders::{End, News, Order};
@@ -36,9 +38,25 @@ pub struct Postmaster {
     guard: Child,
     known: Option<Known>,
     children: Children,
-    orders: ChildStdin,
+    reins: Reins,
     pid: watch::Receiver<Option<i32>>,
+    expired: watch::Receiver<bool>,
     end: mpsc::Receiver<End>,
+}
+
+/// How the guard is told things. Clones tell the same guard.
+#[derive(Clone, Debug)]
+pub struct Reins(Arc<Mutex<ChildStdin>>);
+
+impl Reins {
+    /// Tells the guard. Answers whether it was there to be told.
+    pub async fn order(&self, order: Order) -> bool {
+        let told = self.0.lock().await.write_all(&order.bytes()).await;
+        if let Err(error) = &told {
+            tracing::debug!(%error, ?order, "the guard is gone");
+        }
+        told.is_ok()
+    }
 }
 
 /// Requests to stop, as they come in.
@@ -67,6 +85,19 @@ impl Postmaster {
     where
         L: FnOnce(BufReader<tokio::process::ChildStderr>),
     {
+        Self::start_until(launch, Deadline::Never, children, log).await
+    }
+
+    /// As [`Postmaster::start`], with a deadline from before the first instruction of PostgreSQL on: for one that starts writable.
+    pub async fn start_until<L>(
+        launch: &Launch,
+        deadline: Deadline,
+        children: &Children,
+        log: L,
+    ) -> std::io::Result<Self>
+    where
+        L: FnOnce(BufReader<tokio::process::ChildStderr>),
+    {
         children.kill_orphans().await;
         let mut command = Command::new(&launch.guard);
         command.arg(crate::guard::ROLE).arg(&launch.lock).arg(&launch.program).args(&launch.arguments);
@@ -75,13 +106,17 @@ impl Postmaster {
         let mut guard = command.spawn()?;
         let known = guard.id().map(|pid| children.own(pid as i32));
         let missing = || std::io::Error::other("the guard has no pipes");
-        let orders = guard.stdin.take().ok_or_else(missing)?;
+        let reins = Reins(Arc::new(Mutex::new(guard.stdin.take().ok_or_else(missing)?)));
         let news = guard.stdout.take().ok_or_else(missing)?;
         log(BufReader::new(guard.stderr.take().ok_or_else(missing)?));
         let (pid_tx, pid) = watch::channel(None);
+        let (expired_tx, expired) = watch::channel(false);
         let (end_tx, end) = mpsc::channel(1);
-        tokio::spawn(listen(news, pid_tx, end_tx));
-        Ok(Self { guard, known, children: children.clone(), orders, pid, end })
+        tokio::spawn(listen(news, pid_tx, expired_tx, end_tx));
+        let mut postmaster = Self { guard, known, children: children.clone(), reins, pid, expired, end };
+        // The guard waits for this.
+        postmaster.guard_until(deadline).await;
+        Ok(postmaster)
     }
 
     /// The postmaster's process id, once the guard has told it.
@@ -91,9 +126,22 @@ impl Postmaster {
 
     /// Tells the guard. One that is dead needs no telling: its postmaster is dead too.
     pub async fn order(&mut self, order: Order) {
-        if let Err(error) = self.orders.write_all(&[order.byte()]).await {
-            tracing::debug!(%error, ?order, "the guard is gone");
-        }
+        self.reins.order(order).await;
+    }
+
+    /// For those who must be able to tell the guard something while the instance's loop is busy.
+    pub fn reins(&self) -> Reins {
+        self.reins.clone()
+    }
+
+    /// The guard kills every process of PostgreSQL when this has passed, whatever becomes of the agent. May be moved either way.
+    pub async fn guard_until(&mut self, deadline: Deadline) {
+        self.order(Order::Until(deadline)).await;
+    }
+
+    /// Whether the guard has said that the deadline passed: then that is why everything was killed.
+    pub fn expired(&self) -> bool {
+        *self.expired.borrow()
     }
 
     /// How it ended, once every process of it is gone. Can be dropped and asked again.
@@ -143,12 +191,21 @@ async fn sleep_until(when: Option<Instant>) {
     }
 }
 
-async fn listen(news: impl AsyncRead + Unpin, pid: watch::Sender<Option<i32>>, end: mpsc::Sender<End>) {
+async fn listen(
+    news: impl AsyncRead + Unpin,
+    pid: watch::Sender<Option<i32>>,
+    expired: watch::Sender<bool>,
+    end: mpsc::Sender<End>,
+) {
     let mut lines = BufReader::with_capacity(256, news).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         match line.parse() {
             Ok(News::Started(started)) => {
                 pid.send_replace(Some(started));
+            }
+            Ok(News::Expired) => {
+                tracing::error!("the deadline has passed: the guard kills PostgreSQL");
+                expired.send_replace(true);
             }
             Ok(News::Ended(how)) => {
                 let _ = end.send(how).await;

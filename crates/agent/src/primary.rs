@@ -10,16 +10,18 @@ use std::time::Duration;
 
 use bellwether_api::v1::DurabilityMode;
 use bellwether_core::contract::{InstanceConfig, POSTGRES_PORT, SUPERUSER, key};
-use bellwether_core::instance::durability::{self, Quorum, Voters};
+use bellwether_core::election::{MemberId, Voters};
+use bellwether_core::instance::durability;
 use bellwether_core::instance::slots::{self, Slot, SlotOwner};
-use bellwether_core::wal::Term;
+use bellwether_core::wal::{Lsn, Term};
 use bellwether_postgres::SlotName;
-use bellwether_postgres::sql::{Remote, Session, SqlError, TlsClient};
+use bellwether_postgres::sql::{Remote, Sender, Session, SqlError, TlsClient};
 use tokio::time::Instant;
 
 use crate::configuration::Configuration;
 use crate::instance::{Instance, SQL_DEADLINE};
 use crate::settings::SettingsError;
+use crate::synchronous;
 use crate::trouble::Trouble;
 
 /// How often slots are compared with the instances that there should be, when nothing is known to have changed.
@@ -36,26 +38,46 @@ pub struct Primary {
     /// Superuser, through the socket.
     pub session: Session,
     /// Whom commits wait for.
-    pub in_force: Option<Quorum>,
+    pub voters: Option<Voters>,
+    /// Whether that is so for every backend, and for all that was acknowledged.
+    pub in_force: bool,
     /// The term in which it leads.
-    pub term: Option<Term>,
+    pub term: Term,
     /// What the server makes of its configuration.
     pub configuration: Configuration,
-    streaming: BTreeSet<String>,
+    coming: Coming,
+    streaming: BTreeSet<MemberId>,
     roles_done: bool,
     reload_due: bool,
     slots_due: Instant,
     acceptance_due: Instant,
 }
 
+/// How far voters have come into force.
+#[derive(Debug)]
+enum Coming {
+    /// The server is about to read its configuration.
+    Read,
+    /// Each process that sends WAL judges by what it has read itself. It reads before it looks at a reply, so after two more replies it
+    /// has. Its number, the last reply's time, and how many came.
+    Judged(Vec<(Sender, u32)>),
+    /// So many of them must hold the log up to here.
+    Held(Lsn),
+}
+
+/// Replies after which a process is certain to have read its configuration: the first may have been on its way.
+const REPLIES: u32 = 2;
+
 impl Primary {
     /// A primary that has just started.
-    pub fn new(session: Session, in_force: Option<Quorum>, term: Option<Term>) -> Self {
+    pub fn new(session: Session, term: Term) -> Self {
         let now = Instant::now();
         Self {
             session,
-            in_force,
+            voters: None,
+            in_force: false,
             term,
+            coming: Coming::Read,
             streaming: BTreeSet::new(),
             configuration: Configuration::unknown(),
             roles_done: false,
@@ -75,39 +97,88 @@ impl Primary {
         self.configuration.written();
     }
 
+    /// The configuration has to be written again.
+    pub fn reload_later(&mut self) {
+        self.reload_due = true;
+    }
+
     /// Whether the configuration has to be written again.
     pub fn take_reload_due(&mut self) -> bool {
         std::mem::take(&mut self.reload_due)
     }
 
-    /// Looks who streams. Answers whom commits should wait for, if that isn't what is in force.
-    pub async fn changed_quorum(
-        &mut self,
-        config: &InstanceConfig,
-        me: &str,
-    ) -> Result<Option<Option<Quorum>>, SqlError> {
+    /// Commits are about to wait for these.
+    pub fn will_wait_for(&mut self, term: Term, voters: Option<Voters>) {
+        self.term = term;
+        self.voters = voters;
+        self.in_force = false;
+        self.coming = Coming::Read;
+    }
+
+    /// Looks who streams.
+    pub async fn look_who_streams(&mut self) -> Result<(), SqlError> {
         let standbys = self.session.standbys().await?;
-        self.streaming =
-            standbys.into_iter().filter(|standby| standby.streaming).map(|standby| standby.application_name).collect();
-        let others = others(config, me);
-        let wanted = durability::quorum(Voters {
-            mode: durability::mode(config),
-            others: &others,
-            streaming: &self.streaming,
-            in_force: self.in_force.as_ref(),
-        });
-        Ok((wanted != self.in_force).then_some(wanted))
+        let streaming = standbys.into_iter().filter(|standby| standby.streaming);
+        self.streaming = streaming.filter_map(|standby| MemberId::from_uid(&standby.application_name)).collect();
+        Ok(())
+    }
+
+    /// Looks whether the voters are in force: no process goes by older ones, and a quorum of these holds what was acknowledged till
+    /// then. Answers them once they are.
+    pub async fn look_in_force(&mut self) -> Result<Option<Option<Voters>>, SqlError> {
+        match &mut self.coming {
+            Coming::Read => {
+                let wanted = synchronous::setting(self.voters.as_ref()).names();
+                if self.session.setting("synchronous_standby_names").await?.as_deref() == Some(&wanted) {
+                    let senders = self.session.senders().await?;
+                    self.coming = Coming::Judged(senders.into_iter().map(|sender| (sender, 0)).collect());
+                }
+                return Ok(None);
+            }
+            Coming::Judged(before) => {
+                let now = self.session.senders().await?;
+                before.retain_mut(|(known, replies)| {
+                    // One that is gone judges nothing; one that came since began with what the server had read.
+                    let Some(again) = now.iter().find(|sender| sender.process == known.process) else { return false };
+                    if again.replied != known.replied {
+                        *replies += 1;
+                        known.replied.clone_from(&again.replied);
+                    }
+                    *replies < REPLIES
+                });
+                if before.is_empty() {
+                    self.coming = Coming::Held(self.session.written().await?);
+                }
+                return Ok(None);
+            }
+            Coming::Held(end) => {
+                if let Some(voters) = &self.voters {
+                    let end = *end;
+                    let holds = |sender: &Sender| {
+                        let votes = MemberId::from_uid(&sender.application_name)
+                            .is_some_and(|id| voters.members().contains(id));
+                        votes && sender.flushed >= Some(end)
+                    };
+                    let senders = self.session.senders().await?;
+                    if senders.iter().filter(|sender| holds(sender)).count() < voters.needed() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        self.in_force = true;
+        Ok(Some(self.voters.clone()))
     }
 
     /// What a user should know about a primary that works.
     pub fn notes(&self, config: &InstanceConfig, me: &str) -> Option<String> {
         let mut notes = vec![];
         let others = others(config, me);
-        match &self.in_force {
-            Some(quorum) => {
-                let there = quorum.voters.intersection(&self.streaming).count();
-                if there < quorum.needed {
-                    notes.push(format!("commits wait: {there} of {} needed standbys stream", quorum.needed));
+        match &self.voters {
+            Some(voters) => {
+                let there = voters.members().iter().filter(|voter| self.streaming.contains(voter)).count();
+                if there < voters.needed() {
+                    notes.push(format!("commits wait: {there} of {} needed standbys stream", voters.needed()));
                 }
             }
             None if durability::mode(config) != DurabilityMode::Async && !others.is_empty() => {

@@ -1,13 +1,14 @@
 //! Writes PostgreSQL's configuration for this instance, in the role that it is about to have or has.
 //!
 //! Never: a standby's configuration without its upstream, or a primary's with another synchronous replication than the
-//! volume remembers.
+//! election wants.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use bellwether_core::contract::{Leader, POSTGRES_PORT, REPLICATION_USER};
-use bellwether_core::instance::durability::Quorum;
+use bellwether_core::election::{MemberId, Voters};
 use bellwether_core::wal::Term;
 use bellwether_postgres::conf::{self, ConfError, ServerSettings, ServerTls, Upstream};
 use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
@@ -21,10 +22,10 @@ use crate::synchronous;
 /// The role that the configuration is for.
 #[derive(Clone, Copy, Debug)]
 pub enum RunAs<'a> {
-    /// With this synchronous replication, in this term.
-    Primary(Option<&'a Quorum>, Option<Term>),
-    /// Of this leader.
-    Standby(&'a Leader),
+    /// Whose commits wait for these, in this term.
+    Primary(Option<&'a Voters>, Term),
+    /// Of this leader, or of nobody.
+    Standby(Option<&'a Leader>),
 }
 
 /// Why the configuration can't be written.
@@ -91,7 +92,12 @@ impl Places {
     }
 
     /// How this instance reaches `leader`.
-    pub fn upstream(&self, environment: &Environment, leader: &Leader) -> Result<Upstream, SettingsError> {
+    pub fn upstream(
+        &self,
+        environment: &Environment,
+        identity: MemberId,
+        leader: &Leader,
+    ) -> Result<Upstream, SettingsError> {
         let address: IpAddr =
             leader.address.parse().map_err(|_| SettingsError::Address { address: leader.address.clone() })?;
         Ok(Upstream {
@@ -100,12 +106,23 @@ impl Places {
                 address,
                 port: POSTGRES_PORT,
                 user: REPLICATION_USER.to_owned(),
-                application_name: environment.instance.clone(),
+                application_name: identity.to_string(),
                 tls: ClientTls::in_dir(&self.replication_tls),
             },
             slot: SlotName::of_instance(&environment.instance)?,
         })
     }
+}
+
+/// What the configuration has to go by that is on the volume.
+#[derive(Clone, Copy, Debug)]
+pub struct OnVolume<'a> {
+    /// PostgreSQL's data directory.
+    pub pgdata: &'a Path,
+    /// Who this instance is: a standby goes by it.
+    pub identity: MemberId,
+    /// What a standby's settings must not be below.
+    pub least: &'a BTreeMap<String, u64>,
 }
 
 /// Writes the files. Answers whether any is new, that is whether a running server must read them again.
@@ -114,12 +131,15 @@ pub fn write(
     installation: &Installation,
     inputs: &Inputs,
     places: &Places,
-    pgdata: &Path,
+    volume: &OnVolume<'_>,
     run_as: RunAs<'_>,
 ) -> Result<bool, SettingsError> {
-    let (upstream, quorum, term) = match run_as {
-        RunAs::Primary(quorum, term) => (None, quorum, term),
-        RunAs::Standby(leader) => (Some(places.upstream(environment, leader)?), None, None),
+    let (upstream, synchronous, term) = match run_as {
+        RunAs::Primary(voters, term) => (None, synchronous::setting(voters), Some(term)),
+        RunAs::Standby(None) => (None, synchronous::of_standby(), None),
+        RunAs::Standby(Some(leader)) => {
+            (Some(places.upstream(environment, volume.identity, leader)?), synchronous::of_standby(), None)
+        }
     };
     let settings = ServerSettings {
         instance: environment.instance.clone(),
@@ -128,18 +148,22 @@ pub fn write(
         socket_dir: places.socket.clone(),
         tls: Some(ServerTls::in_dir(&places.server_tls)),
         upstream,
-        synchronous: synchronous::setting(quorum),
+        synchronous,
         term: term.map(|term| term.0),
         slot_wal_limit_mib: slot_wal_limit_mib(environment),
+        least: match run_as {
+            RunAs::Primary(..) => BTreeMap::new(),
+            RunAs::Standby(_) => volume.least.clone(),
+        },
     };
     let text = conf::render(installation, &settings, &inputs.config.parameters)?;
-    let installed = conf::install(pgdata, &text)?;
+    let installed = conf::install(volume.pgdata, &text)?;
     if !installed.discarded.is_empty() {
         tracing::warn!(parameters = ?installed.discarded, "ALTER SYSTEM was undone; use spec.parameters");
     }
     let mut changed = installed.written.changed();
     for (name, text) in [(hba::NAME, hba::render(&inputs.config.pg_hba)?), (hba::IDENT_NAME, hba::IDENT.to_owned())] {
-        let path = pgdata.join(name);
+        let path = volume.pgdata.join(name);
         let written = file::replace(&path, text.as_bytes()).map_err(|cause| SettingsError::Io { path, cause })?;
         changed |= written.changed();
     }

@@ -35,6 +35,15 @@ pub enum Trouble {
     /// The Kubernetes API.
     #[error(transparent)]
     Api(#[from] ApiError),
+    /// The control file.
+    #[error(transparent)]
+    Control(#[from] bellwether_postgres::control::ControlError),
+    /// What the volume remembers.
+    #[error(transparent)]
+    Memory(#[from] crate::election::memory::MemoryError),
+    /// Where the log ends.
+    #[error(transparent)]
+    Position(#[from] bellwether_postgres::sql::CutError),
     /// The leader serves another database than the Lease says.
     #[error("{leader} serves database {found}, but the cluster's is {expected}: nothing is copied")]
     WrongLeader {
@@ -53,9 +62,12 @@ pub enum Trouble {
         /// Why.
         cause: SqlError,
     },
-    /// It was a standby, and becomes a primary.
-    #[error("being promoted")]
-    BeingPromoted,
+    /// A standby accepts writes, and nobody elected it.
+    #[error("somebody promoted this standby, which nobody elected: it is stopped, and what it wrote is set aside")]
+    PromotedByOthers,
+    /// What is under way is not wanted any more.
+    #[error("something else is wanted now")]
+    NotWanted,
     /// SQL is answered, but not as a primary should.
     #[error("{0}")]
     NotWritable(String),

@@ -5,7 +5,10 @@
 //! <data>/pgdata.scratch      an initdb or base backup under way
 //! <data>/initdb.unfinished   from before the initdb until the Lease names its database
 //! <data>/postgres.lock       held by the guard of a running PostgreSQL
+//! <data>/agent.lock          held by the agent
+//! <data>/election.json       who this instance is, and what the election remembers
 //! <data>/clone.unfinished    from before the base backup until it is in place
+//! <data>/pgdata.aside        a database whose log parted from the leader's, until the new copy streams
 //! <wal>/pg_wal               the write-ahead log, where it has a volume of its own
 //! ```
 //!
@@ -22,8 +25,15 @@ use bellwether_core::wal::SystemIdentifier;
 use bellwether_postgres::control::{self, ControlError};
 use bellwether_postgres::{Installation, file};
 
+use crate::election;
+
 /// What file systems put at the root of a volume, and what is ours there beside the database.
-const NOT_DATA: [&str; 3] = ["lost+found", crate::synchronous::FILE, LOCK];
+const NOT_DATA: [&str; 6] =
+    ["lost+found", LOCK, AGENT_LOCK, ASIDE, election::memory::FILE, election::memory::UNFINISHED];
+/// Held by the agent that works on the volume.
+pub(crate) const AGENT_LOCK: &str = "agent.lock";
+/// A database that parted from the leader's.
+const ASIDE: &str = "pgdata.aside";
 /// What a guard holds while a process of PostgreSQL runs on the volume.
 const LOCK: &str = "postgres.lock";
 
@@ -96,6 +106,11 @@ impl Volume {
     /// Where the WAL goes when it has a volume of its own.
     pub fn wal(&self) -> Option<PathBuf> {
         self.wal.as_ref().map(|wal| wal.join("pg_wal"))
+    }
+
+    /// Where a database goes whose log parted from the leader's.
+    fn aside(&self) -> PathBuf {
+        self.data.join(ASIDE)
     }
 
     /// What a guard holds while a process of PostgreSQL runs on the volume.
@@ -182,6 +197,36 @@ impl Volume {
             self.unmark(Work::Initdb)?;
         }
         Ok(())
+    }
+
+    /// Sets the database aside, to be replaced by a copy of the leader's. It is kept until that streams.
+    pub fn set_aside(&self) -> Result<(), VolumeError> {
+        let marker = self.data.join(Work::Clone.marker());
+        file::replace(&marker, format!("{}\n", self.instance).as_bytes()).map_err(io_error("write", &marker))?;
+        remove_tree(&self.aside())?;
+        // In one step: half a database is never met under the name of a whole one.
+        rename(&self.pgdata(), &self.aside())?;
+        self.sync()
+    }
+
+    /// A leader that serves the cluster's database is about to be copied: what was set aside goes if there is no room for both. Not before:
+    /// it could be the last copy.
+    pub fn make_room(&self) -> Result<(), VolumeError> {
+        if !self.aside().exists() || self.has_room() {
+            return Ok(());
+        }
+        tracing::warn!("no room for two copies: the one that parted from the leader's is removed first");
+        remove_tree(&self.aside())
+    }
+
+    /// The new copy streams: the old one is not needed any more.
+    pub fn forget_aside(&self) -> Result<(), VolumeError> {
+        remove_tree(&self.aside())
+    }
+
+    /// Whether what is free could hold what is used.
+    fn has_room(&self) -> bool {
+        nix::sys::statvfs::statvfs(&self.data).is_ok_and(|found| found.blocks_available() > found.blocks() / 2)
     }
 
     /// Puts the finished database in place. After `initdb` the marker stays until [`Volume::announced`].

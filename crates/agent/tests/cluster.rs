@@ -10,6 +10,7 @@ use std::time::Duration;
 use bellwether_api::labels;
 use bellwether_api::v1::{DurabilityMode, InstanceRole, InstanceState};
 use bellwether_core::contract::{InstanceConfig, Report};
+use bellwether_core::lease_object::{MEMBERS, SYNC};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support_cluster::Cluster;
@@ -53,10 +54,17 @@ async fn a_cluster_comes_up_survives_crashes_and_is_silent_when_idle() {
     // Commits wait for a standby from now on, and postInitSql ran once.
     cluster.wait_for_report("orders-1", "nothing is left to say", |report| report.message.is_none()).await;
     let app = cluster.connect("orders-1", 1, "first").await.unwrap();
-    assert_eq!(
-        app.setting("synchronous_standby_names").await.unwrap().as_deref(),
-        Some(r#"ANY 1 ("orders-2", "orders-3")"#)
-    );
+    support::eventually("commits wait for any one of two identities", async || {
+        let names = app.setting("synchronous_standby_names").await.unwrap().unwrap();
+        names.starts_with("ANY 1 (") && names.matches('-').count() == 8
+    })
+    .await;
+    // The record of it, and of both members, is written; after that nothing is.
+    support::eventually("the record is settled", async || {
+        let annotations = cluster.lease().await.metadata.annotations.unwrap();
+        annotations[MEMBERS].matches('-').count() == 12 && annotations[SYNC].matches("needed").count() == 1
+    })
+    .await;
     app.run_script("insert into greetings values ('hello')").await.unwrap();
 
     // Nothing happens, so nothing is written.
@@ -64,59 +72,65 @@ async fn a_cluster_comes_up_survives_crashes_and_is_silent_when_idle() {
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(cluster.writes(), before, "an idle cluster writes nothing");
 
-    // The primary's PostgreSQL crashes: it comes back in place, in the same term.
+    // The primary's PostgreSQL crashes: one that has everything takes over, and the other two follow it.
     let first = cluster.below("orders-1");
-    let postmaster = std::fs::read_to_string(cluster.pgdata("orders-1").join("postmaster.pid")).unwrap();
-    let postmaster: i32 = postmaster.lines().next().unwrap().parse().unwrap();
-    kill(Pid::from_raw(postmaster), Signal::SIGKILL).unwrap();
-    cluster.wait_for_report("orders-1", "it is down", |report| !report.accepts_sql).await;
-    let again = cluster.wait_for_report("orders-1", "it leads again", leads).await;
-    assert_eq!(again.term, Some(1));
+    let session = cluster.connect("orders-1", 1, "first").await.unwrap();
+    kill(Pid::from_raw(cluster.postmaster("orders-1")), Signal::SIGKILL).unwrap();
+    let (leader, report) = cluster.wait_for_leader(2).await;
+    assert_ne!(leader, "orders-1");
+    assert_eq!(report.term, Some(2));
     assert!(first.iter().all(|pid| !support::is_alive(*pid)), "nothing of the first PostgreSQL is left");
-    for standby in ["orders-2", "orders-3"] {
-        cluster.wait_for_report(standby, "it streams", streams).await;
+    assert!(session.run_script("select 1").await.is_err(), "its sessions are closed");
+    for standby in ["orders-1", "orders-2", "orders-3"].into_iter().filter(|name| *name != leader) {
+        cluster.wait_for_report(standby, "it streams", |report| streams(report) && report.term == Some(2)).await;
     }
-    cluster.connect("orders-1", 1, "first").await.unwrap().run_script("table greetings").await.unwrap();
+    let host = leader.rsplit('-').next().unwrap().parse().unwrap();
+    assert_eq!(cluster.endpoints().await, [cluster.address(host).to_string()]);
+    let app = cluster.connect(&leader, host, "first").await.unwrap();
+    app.run_script("do $$ begin assert (select count(*) from greetings) = 1; end $$").await.unwrap();
+    app.run_script("insert into greetings values ('again')").await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replaced_leader_is_followed_to_its_new_address_and_settings_follow_the_mounts() {
+async fn a_leader_that_is_deleted_hands_over_first_and_settings_follow_the_mounts() {
     let mut wanted = config(&["orders-1", "orders-2"]);
     let mut cluster = Cluster::new(&wanted).await;
     cluster.start("orders-1", 1).await;
     cluster.start("orders-2", 2).await;
     cluster.wait_for_report("orders-1", "it leads", leads).await;
     cluster.wait_for_report("orders-2", "it streams", streams).await;
+    cluster.wait_for_voters(1).await;
 
-    // Its pod is replaced: another UID, another address, the same volume.
+    // Its pod is deleted: the other takes over before it goes. It comes back with another UID and address, on the same volume.
+    let app = cluster.connect("orders-1", 1, "first").await.unwrap();
+    app.run_script("insert into greetings values ('kept')").await.unwrap();
     cluster.delete("orders-1").await;
-    assert_eq!(cluster.endpoints().await, [""; 0], "nobody is sent to an address that is gone");
-    cluster
-        .wait_for_report("orders-2", "it misses its primary", |report| report.state == InstanceState::NotStreaming)
-        .await;
-    cluster.start("orders-1", 7).await;
-    let report = cluster.wait_for_report("orders-1", "it leads", leads).await;
+    let report = cluster.wait_for_report("orders-2", "it leads", leads).await;
     assert_eq!(report.term, Some(2));
-    cluster.wait_for_report("orders-2", "it streams", |report| streams(report) && report.term == Some(2)).await;
-    assert_eq!(cluster.endpoints().await, [cluster.address(7).to_string()]);
+    assert_eq!(cluster.endpoints().await, [cluster.address(2).to_string()]);
+    cluster.start("orders-1", 7).await;
+    cluster.wait_for_report("orders-1", "it streams", |report| streams(report) && report.term == Some(2)).await;
+    let app = cluster.connect("orders-2", 2, "first").await.unwrap();
+    app.run_script("do $$ begin assert (select text from greetings) = 'kept'; end $$").await.unwrap();
 
     // A new password is taken over, the old one is refused; a parameter that needs a restart is said.
     cluster.set_password("second");
     wanted.parameters.insert("max_connections".into(), "77".into());
     wanted.parameters.insert("work_mem".into(), "5MB".into());
-    wanted.instances.pop();
+    wanted.instances.remove(0);
+    wanted.durability = Some(DurabilityMode::Async);
     cluster.configure(&wanted);
     let pending = |report: &Report| report.message.as_deref().is_some_and(|text| text.contains("max_connections"));
-    cluster.wait_for_report("orders-1", "a restart is pending", |report| leads(report) && pending(report)).await;
-    assert!(cluster.connect("orders-1", 7, "first").await.is_err());
-    let app = cluster.connect("orders-1", 7, "second").await.unwrap();
+    cluster.wait_for_report("orders-2", "a restart is pending", |report| leads(report) && pending(report)).await;
+    assert!(cluster.connect("orders-2", 2, "first").await.is_err());
+    let app = cluster.connect("orders-2", 2, "second").await.unwrap();
     assert_eq!(app.setting("work_mem").await.unwrap().as_deref(), Some("5MB"));
 
     // The instance that left holds back no WAL once it is gone.
-    cluster.delete("orders-2").await;
+    cluster.delete("orders-1").await;
     let mut slots = 1;
     while slots > 0 {
-        let root = support_cluster::superuser(&cluster, "orders-1").await;
+        let root = support_cluster::superuser(&cluster, "orders-2").await;
         slots = root.slots().await.unwrap().len();
     }
 }
@@ -143,7 +157,7 @@ async fn a_leader_that_lost_its_volume_and_a_foreign_volume_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_retained_volume_of_a_standby_is_adopted_and_promoted() {
+async fn retained_volumes_are_adopted_by_whoever_has_the_most() {
     let mut wanted = config(&["orders-1", "orders-2"]);
     let mut cluster = Cluster::new(&wanted).await;
     cluster.start("orders-1", 1).await;
@@ -156,16 +170,37 @@ async fn the_retained_volume_of_a_standby_is_adopted_and_promoted() {
     cluster.delete("orders-1").await;
     cluster.delete("orders-2").await;
 
-    // The cluster was deleted and made anew: an empty Lease, and an operator that knows whose volume this is.
+    // The cluster was deleted and made anew: an empty Lease, and an operator that knows whose volumes these are.
     cluster.renew_lease().await;
-    wanted.instances = vec!["orders-2".into()];
     wanted.bootstrap_instance = "orders-2".into();
     wanted.system_identifier = before.system_identifier;
     cluster.configure(&wanted);
     cluster.start("orders-2", 2).await;
-    let after = cluster.wait_for_report("orders-2", "it leads", leads).await;
+    cluster.start("orders-1", 1).await;
+    let (leader, after) = cluster.wait_for_leader(1).await;
     assert_eq!(after.system_identifier, before.system_identifier);
     assert!(after.timeline > before.timeline, "a promotion begins a timeline of its own");
-    let app = cluster.connect("orders-2", 2, "first").await.unwrap();
+    let host = leader.rsplit('-').next().unwrap().parse().unwrap();
+    let app = cluster.connect(&leader, host, "first").await.unwrap();
     app.run_script("do $$ begin assert (select text from greetings) = 'kept'; end $$").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_somebody_promotes_is_stopped_and_copied_anew() {
+    let mut cluster = Cluster::new(&config(&["orders-1", "orders-2"])).await;
+    cluster.start("orders-1", 1).await;
+    cluster.start("orders-2", 2).await;
+    let leader = cluster.wait_for_report("orders-1", "it leads", leads).await;
+    cluster.wait_for_report("orders-2", "it streams", streams).await;
+
+    // Its log parts from the leader's: it has a timeline that the leader never had.
+    support_cluster::superuser(&cluster, "orders-2").await.promote().await.unwrap();
+    let branch = cluster.pgdata("orders-2").join("pg_wal/00000002.history");
+    support::eventually("it was promoted", async || branch.exists()).await;
+    support::eventually("that is gone", async || !branch.exists()).await;
+    let report = cluster.wait_for_report("orders-2", "it streams", streams).await;
+    assert_eq!((report.timeline, report.system_identifier), (leader.timeline, leader.system_identifier));
+    let aside = cluster.home.path().join("orders-2/data/pgdata.aside");
+    support::eventually("what parted is removed once the copy streams", async || !aside.exists()).await;
+    assert_eq!(cluster.endpoints().await, [cluster.address(1).to_string()], "nobody was led there");
 }

@@ -167,3 +167,64 @@ fn a_program_that_cannot_be_started_is_said() {
     let mut supervised = home.supervise(60, "/nowhere/postgres".as_ref(), &[]);
     assert_eq!(supervised.end(), ("end Code(127)".to_owned(), false));
 }
+
+#[test]
+fn at_the_deadline_everything_is_killed_though_the_agent_is_frozen() {
+    let home = Home::new();
+    let mut supervised = home.supervised_postgres(60);
+    let clients = busy_clients(&home);
+    let (everything, postmaster) = (supervised.descendants(), supervised.postmaster());
+    supervised.guard_until("1500");
+    let given = Instant::now();
+    supervised.signal(Signal::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(1000).saturating_sub(given.elapsed()));
+    if given.elapsed() < Duration::from_millis(1400) {
+        assert!(is_alive(postmaster), "nothing happens before");
+    }
+    wait_until_gone(&everything);
+    let took = given.elapsed();
+    assert!(took > Duration::from_millis(1400), "{took:?}");
+    let below = supervised.descendants();
+    assert!(below.iter().all(|pid| Some(pid) == everything.first()), "all but the guard are reaped: {below:?}");
+    finish(clients);
+    supervised.signal(Signal::SIGCONT);
+    assert_eq!(supervised.line(), "expired");
+    assert_eq!(supervised.end(), ("end Signal(9)".to_owned(), false));
+}
+
+#[test]
+fn a_deadline_that_is_moved_in_time_kills_nobody() {
+    let home = Home::new();
+    let mut supervised = stubborn(&home);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(3) {
+        supervised.guard_until("1000");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    supervised.guard_until("never");
+    std::thread::sleep(Duration::from_millis(1500));
+    wait_for("without a deadline it goes on", || supervised.descendants().len() >= 4);
+    supervised.guard_until("60000");
+    let everything = supervised.descendants();
+    // Nearer, and at once.
+    supervised.guard_until("0");
+    assert_eq!(supervised.line(), "expired");
+    assert_eq!(supervised.end().0, "end Signal(9)");
+    wait_until_gone(&everything);
+}
+
+#[test]
+fn an_extension_that_was_given_in_time_counts_though_the_guard_was_frozen() {
+    let home = Home::new();
+    let mut supervised = stubborn(&home);
+    let guard = Pid::from_raw(supervised.guard());
+    // Long enough that a busy machine gets to the next line in time.
+    supervised.guard_until("5000");
+    kill(guard, Signal::SIGSTOP).expect("it is there");
+    supervised.guard_until("60000");
+    std::thread::sleep(Duration::from_millis(5500));
+    kill(guard, Signal::SIGCONT).expect("it is there");
+    std::thread::sleep(Duration::from_millis(500));
+    // Between two sleeps of its loop it has one process less.
+    wait_for("it goes on", || supervised.descendants().len() >= 4);
+}

@@ -125,6 +125,14 @@ impl Report {
                 lag.p50_milliseconds, lag.max_milliseconds, lag.instance, lag.samples
             ));
         }
+        if let Some(failover) = &figures.failover {
+            output::line(&format!(
+                "failover        {:.0} ms without an acknowledged row, from {} to {}",
+                failover.gap_seconds * 1000.0,
+                failover.from,
+                failover.to
+            ));
+        }
         let failed: Vec<_> =
             answers.iter().filter(|answer| !answer.passed).map(|answer| answer.check.question()).collect();
         match (passed, failed.is_empty()) {

@@ -74,6 +74,8 @@ pub const INIT_CONTAINER: &str = "install-agent";
 pub const POSTGRES_PORT: u16 = 5432;
 /// The agent's HTTPS port, on the pod's address: probes for everybody, the rest by client certificate.
 pub const AGENT_PORT: u16 = 8008;
+/// The port on which agents of a cluster talk to each other, on the pod's address, by the certificate for replication only.
+pub const PEER_PORT: u16 = 8009;
 
 /// How long a pod is given to stop: `terminationGracePeriodSeconds`, by which the agent measures how hard it stops PostgreSQL.
 /// A fast shutdown writes a checkpoint, which on a busy server with large buffers takes tens of seconds; what is cut off here is

@@ -71,14 +71,14 @@ fn operator_verbs(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// What the agents of one cluster may do: their Lease, the read-write endpoints, their own pods. No Secret: what they need is
-/// mounted.
+/// What the agents of one cluster may do: their Lease, the read-write endpoints, their own pods; and look where each other's are. No
+/// Secret: what they need is mounted.
 pub fn agent_rules(names: &Names, instances: &[String]) -> Vec<PolicyRule> {
     let named = |rule: PolicyRule, names: Vec<String>| PolicyRule { resource_names: Some(names), ..rule };
     vec![
         named(rule("coordination.k8s.io", &["leases"], &["get", "watch", "update"]), vec![names.lease()]),
         named(rule("discovery.k8s.io", &["endpointslices"], &["get", "patch"]), vec![names.rw()]),
-        named(rule("", &["pods"], &["patch"]), instances.to_vec()),
+        named(rule("", &["pods"], &["get", "patch"]), instances.to_vec()),
     ]
 }
 

@@ -9,11 +9,14 @@ use harness::fault::{self, ObjectName};
 use serde_json::json;
 
 use crate::audit::{Account, Mark};
-use crate::failure::{Outcome, ensure, same};
+use crate::failure::{Outcome, ensure, eventually, same};
 use crate::install;
 use crate::namespace::{self, Namespace};
 use crate::output::say;
 use crate::world::World;
+
+/// How long a record that stays as it is counts as settled: longer than any step of a change of voters takes.
+const SETTLED_FOR: Duration = Duration::from_secs(8);
 
 /// Measures and prints.
 pub fn measure(world: &World, creations: u32, idle: Duration, load: Duration) -> Outcome {
@@ -25,6 +28,7 @@ pub fn measure(world: &World, creations: u32, idle: Duration, load: Duration) ->
     // Room for the WAL of ten busy minutes, of which PostgreSQL keeps a gigabyte.
     namespace.ready_cluster("demo", &json!({"storage": {"size": "3Gi"}}))?;
     memory(world, &namespace)?;
+    settled(&namespace)?;
     let at_idle = writes_during(&format!("{} idle seconds", idle.as_secs()), || {
         thread::sleep(idle);
         Ok(())
@@ -84,6 +88,24 @@ fn ours(world: &World, namespace: &str, pod: &str) -> Outcome<String> {
         Some(format!("{role} {:.1} MiB", process.memory()? as f64 / f64::from(1 << 20)))
     });
     Ok(each.collect::<Vec<_>>().join(", "))
+}
+
+/// A cluster that has just become Ready still writes down whom commits wait for: idle begins when the election's record has stayed as it
+/// is for a while.
+fn settled(namespace: &Namespace<'_>) -> Outcome {
+    let record = || {
+        let path = "jsonpath={.metadata.resourceVersion}";
+        namespace.kubectl(["get", "lease", "demo", "-o", path]).output()
+    };
+    let mut before = record()?;
+    eventually("the election's record to settle", Duration::from_secs(60), || {
+        thread::sleep(SETTLED_FOR);
+        let now = record()?;
+        let same = now == before;
+        let changed = format!("it changed from version {before} to {now}");
+        before = now;
+        ensure(same, || changed.clone())
+    })
 }
 
 /// Counts what our accounts write meanwhile, by what they wrote, and gives how often, the operators' own Lease apart.

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::path::Path;
 use std::str::FromStr;
 
-use bellwether_core::contract::{AGENT_PORT, POSTGRES_PORT};
+use bellwether_core::contract::{AGENT_PORT, PEER_PORT, POSTGRES_PORT};
 
 /// The port that stands for the whole range.
 const CLAIM_PORT: u16 = 6442;
@@ -131,7 +131,7 @@ impl Range {
         let address = |port| SocketAddr::from((Ipv4Addr::new(127, self.0, 0, 1), port));
         let busy = |address: SocketAddr| RangeError::Busy { range: self, address, by: listener_of(address) };
         let listener = TcpListener::bind(address(CLAIM_PORT)).map_err(|_| busy(address(CLAIM_PORT)))?;
-        for port in [POSTGRES_PORT, AGENT_PORT] {
+        for port in [POSTGRES_PORT, AGENT_PORT, PEER_PORT] {
             // A pod's address: what listens on all addresses would be in its way.
             let pod = SocketAddr::from((Ipv4Addr::new(127, self.0, 16, 1), port));
             TcpListener::bind(pod).map_err(|_| busy(pod))?;
@@ -141,7 +141,7 @@ impl Range {
 }
 
 fn first_free() -> Result<Claim, RangeError> {
-    for port in [POSTGRES_PORT, AGENT_PORT, CLAIM_PORT] {
+    for port in [POSTGRES_PORT, AGENT_PORT, PEER_PORT, CLAIM_PORT] {
         let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
         let taken = |n: u8| TcpListener::bind((Ipv4Addr::new(127, n, 255, 254), port)).is_err();
         if taken(FIRST) && taken(LAST) {

@@ -171,6 +171,7 @@ pub fn settings(durability: Durability, poll: u64, planted: Option<Plant>) -> Se
         stop_budget: Span(0),
         renew_after: Span(2),
         poll: Span(poll),
+        last_poll: Span(poll),
         defer: Span(1),
         drop_voter_after: Span(2),
         remove_after: Span(3),

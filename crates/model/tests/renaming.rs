@@ -24,6 +24,7 @@ fn shape(world: &World) -> (u128, u128, u128, u128) {
 #[test]
 fn merged_states_behave_like_those_they_stand_for() {
     let mut random = Random(20_261_116);
+    let (mut compared, mut steps) = (0, 0);
     for scenario in SCENARIOS {
         let rules = scenario.rules(None);
         let exact = Rules { ages: Ages::Exact, ..rules };
@@ -48,10 +49,13 @@ fn merged_states_behave_like_those_they_stand_for() {
                 one = apply(&one, which, &rules).expect("no violation");
                 other = apply(&other, which, &exact).expect("no violation");
                 // While somebody remembers a position, the logs that it is of keep the length that they had.
+                steps += 1;
                 if !positions_told(&other) {
+                    compared += 1;
                     assert_eq!(shape(&one), shape(&other), "{} after {which}", scenario.name);
                 }
             }
         }
     }
+    assert!(compared * 4 > steps * 3, "only {compared} of {steps} steps could be compared");
 }

@@ -3,7 +3,7 @@
 //! The server need not run. Must never happen: that a missing or unreadable line is taken for a zero; a volume would be
 //! called empty, or another cluster's. Whatever is not exactly as PostgreSQL writes it is an error.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
@@ -13,6 +13,7 @@ use bellwether_core::wal::{Lsn, SystemIdentifier, Timeline};
 use tokio::process::Command;
 
 use crate::installation::Installation;
+use crate::wal::Layout;
 
 /// What the control file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,10 @@ pub struct ControlData {
     pub data_checksums: bool,
     /// Whether hint bits are logged, so that `pg_rewind` works without checksums.
     pub wal_log_hints: bool,
+    /// How its WAL is laid out.
+    pub layout: Layout,
+    /// Settings that its WAL was written with: a standby whose own are below these refuses to start.
+    pub written_with: BTreeMap<String, u64>,
 }
 
 /// What a server was doing when it last wrote its control file. After a crash this is what it did before.
@@ -139,8 +144,24 @@ pub fn parse(text: &str) -> Result<ControlData, ControlError> {
         min_recovery_timeline: Some(Timeline(min_recovery_timeline)).filter(|timeline| timeline.0 != 0),
         data_checksums: checksums != 0,
         wal_log_hints: lines.switch("wal_log_hints setting")?,
+        layout: Layout {
+            segment: lines.power_of_two("Bytes per WAL segment")?,
+            page: lines.power_of_two("WAL block size")?,
+        },
+        written_with: WRITTEN_WITH
+            .iter()
+            .map(|(label, name)| Ok(((*name).to_owned(), lines.parsed(label, "a number")?)))
+            .collect::<Result<_, ControlError>>()?,
     })
 }
+
+/// As the control file and as the configuration calls them. What we set ourselves, the same everywhere, is not among them.
+const WRITTEN_WITH: [(&str, &str); 4] = [
+    ("max_connections setting", "max_connections"),
+    ("max_worker_processes setting", "max_worker_processes"),
+    ("max_prepared_xacts setting", "max_prepared_transactions"),
+    ("max_locks_per_xact setting", "max_locks_per_transaction"),
+];
 
 struct Lines<'a>(HashMap<&'a str, &'a str>);
 
@@ -165,6 +186,11 @@ impl<'a> Lines<'a> {
 
     fn parsed<T: FromStr>(&self, label: &'static str, expected: &'static str) -> Result<T, ControlError> {
         self.value(label)?.parse().map_err(|_| self.malformed(label, expected))
+    }
+
+    fn power_of_two(&self, label: &'static str) -> Result<u64, ControlError> {
+        let number: u64 = self.parsed(label, "a number")?;
+        if number.is_power_of_two() { Ok(number) } else { Err(self.malformed(label, "a power of two")) }
     }
 
     fn switch(&self, label: &'static str) -> Result<bool, ControlError> {
@@ -208,6 +234,12 @@ Latest checkpoint's TimeLineID:       3
 Minimum recovery ending location:     16/B3800000
 Min recovery ending loc's timeline:   3
 wal_log_hints setting:                on
+max_connections setting:              120
+max_worker_processes setting:         8
+max_prepared_xacts setting:           0
+max_locks_per_xact setting:           64
+WAL block size:                       8192
+Bytes per WAL segment:                16777216
 Data page checksum version:           1
 ";
 
@@ -225,6 +257,15 @@ Data page checksum version:           1
                 min_recovery_timeline: Some(Timeline(3)),
                 data_checksums: true,
                 wal_log_hints: true,
+                layout: Layout { segment: 16 * 1024 * 1024, page: 8192 },
+                written_with: [
+                    ("max_connections", 120),
+                    ("max_worker_processes", 8),
+                    ("max_prepared_transactions", 0),
+                    ("max_locks_per_transaction", 64),
+                ]
+                .map(|(name, value)| (name.to_owned(), value))
+                .into(),
             }
         );
     }
@@ -248,6 +289,8 @@ Data page checksum version:           1
             ("TimeLineID:       3", "TimeLineID:       0"),
             ("TimeLineID:       3", "TimeLineID:       "),
             ("setting:                on", "setting:                maybe"),
+            ("16777216", "0"),
+            ("8192", "8191"),
         ] {
             let text = STANDBY.replace(from, to);
             assert_ne!(text, STANDBY);

@@ -20,6 +20,7 @@ pub mod signal;
 pub mod slot;
 pub mod socket;
 pub mod sql;
+pub mod wal;
 
 pub use installation::Installation;
 pub use secret::Secret;

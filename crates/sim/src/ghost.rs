@@ -118,6 +118,12 @@ impl World {
     /// A commit is acknowledged to its client.
     pub fn judge_acknowledgement(&mut self, who: Who, at: usize) {
         self.ghost.commits += 1;
+        let headed = self.container(who).and_then(|container| container.leads).unwrap_or(0);
+        if headed < self.ghost.reigned && self.settings.durability != Durability::Quorum {
+            // The documented instant after a thaw, when another leads already: nobody else will ever have it.
+            self.ghost.lost += 1;
+            return;
+        }
         let record = self.data(who.instance).and_then(|data| data.log.get(at).copied());
         self.ghost.acknowledged.extend(record.map(|record| (at, record)));
         if let Some(record) = record {

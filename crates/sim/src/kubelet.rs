@@ -1,7 +1,8 @@
 //! Scheduler, kubelets and the attachment of volumes, as far as an operator notices them.
 //!
 //! Assumed of Kubernetes: a pod's name is unique, its object goes only when its containers have ended (nobody deletes by force), its UID
-//! never comes back; no two pods run on one volume; a claim that a pod uses stays until that pod is gone; a volume stays on its machine and survives its pod.
+//! never comes back; no two pods run on one volume; a claim that a pod uses stays until that pod is gone; a volume stays on its
+//! machine and survives its pod.
 
 use bellwether_core::contract::InstanceConfig;
 use bellwether_core::election::{Event, MemberId, Plant};

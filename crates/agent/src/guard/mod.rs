@@ -10,6 +10,8 @@
 //! - The guard dies: the kernel kills the postmaster (parent-death signal, see [`exec`]), and the agent, a child subreaper
 //!   too, kills what is left before it starts anything.
 //! - The postmaster dies: the guard kills the backends that it left, reaps them, and only then says so.
+//! - Tenure ends and nobody has said otherwise, because the agent is frozen or hangs: the guard has the deadline, and does as if the
+//!   agent had died. It starts nothing before it has been told one, so there is no moment without.
 //!
 //! Never: a guard that exits while a process of PostgreSQL lives. No async, no allocation to speak of: it must work when
 //! memory is short, which is when it is needed.
@@ -19,19 +21,24 @@ pub mod orders;
 
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bellwether_core::election::Deadline;
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 
+use crate::clock;
 use crate::process::tree;
-use orders::{End, News, Order};
+use orders::{Decoder, End, News, Order};
 
 /// The hidden role's name: `bellwether guard <lock file> <program> <arguments…>`.
 pub const ROLE: &str = "guard";
@@ -58,7 +65,16 @@ pub fn main(args: &[String]) -> ExitCode {
 fn run(args: &[String]) -> std::io::Result<()> {
     let [lock, program @ ..] = args else { return Err(std::io::Error::other("a lock file and a program are needed")) };
     nix::sys::prctl::set_child_subreaper(true)?;
+    // The kernel sends it when an agent dies and leaves a process group behind in which somebody is stopped: and the first that
+    // we do then is to stop the postmaster. It would end this guard before its work. (Children begin with no signal blocked.)
+    SigSet::from(Signal::SIGHUP).thread_block()?;
     let _lock = take_lock(lock)?;
+    let mut orders = Orders::listen()?;
+    if orders.first_deadline()?.passed(clock::now()?) {
+        tell(News::Expired);
+        tell(News::Ended(End::Unknown));
+        return Ok(());
+    }
     // Spawned from the main thread, which lives as long as the process: the parent-death signal goes by thread.
     let child = Command::new(std::env::current_exe()?)
         .arg(exec::ROLE)
@@ -70,7 +86,7 @@ fn run(args: &[String]) -> std::io::Result<()> {
     let pid = child.id() as i32;
     *postmaster() = Some(Pid::from_raw(pid));
     tell(News::Started(pid));
-    std::thread::Builder::new().name("orders".into()).stack_size(64 * 1024).spawn(follow_orders)?;
+    std::thread::Builder::new().name("orders".into()).stack_size(64 * 1024).spawn(move || orders.follow())?;
     let end = reap_until_alone(Pid::from_raw(pid))?;
     tell(News::Ended(end));
     Ok(())
@@ -124,23 +140,99 @@ fn reap_the_dead(first: Pid) -> std::io::Result<Option<End>> {
     }
 }
 
-/// Does what the agent says, until the agent is gone; then, or when told so, kills everything.
-fn follow_orders() {
-    let mut byte = [0];
-    let mut orders = std::io::stdin().lock();
-    loop {
-        let order = match orders.read(&mut byte) {
-            Ok(0) => Order::Kill,
-            Ok(_) => match Order::from_byte(byte[0]) {
-                Some(order) => order,
-                None => continue,
-            },
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(_) => Order::Kill,
-        };
-        match order.signal() {
-            Some(signal) => send(signal),
-            None => return kill_everything(),
+/// The agent's orders, and the deadline among them.
+struct Orders {
+    decoder: Decoder,
+    timer: TimerFd,
+}
+
+/// What the next wait has brought.
+enum Word {
+    Order(Order),
+    /// The agent is gone, or can't be heard any more.
+    Gone,
+    Expired,
+}
+
+impl Orders {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self { decoder: Decoder::default(), timer: TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)? })
+    }
+
+    /// The first order. Until it is there, nothing is started.
+    fn first_deadline(&mut self) -> std::io::Result<Deadline> {
+        match self.next() {
+            Word::Order(Order::Until(deadline)) => {
+                self.set(deadline)?;
+                Ok(deadline)
+            }
+            Word::Order(order) => Err(std::io::Error::other(format!("told {order:?} before any deadline"))),
+            Word::Gone | Word::Expired => Err(std::io::Error::other("the agent went before it gave an order")),
+        }
+    }
+
+    /// Does what the agent says, until the agent is gone, or time is up; then, or when told so, kills everything.
+    fn follow(mut self) {
+        loop {
+            match self.next() {
+                Word::Order(Order::Until(deadline)) => {
+                    if let Err(errno) = self.set(deadline) {
+                        // Without a deadline nobody would end a tenure that has lapsed.
+                        let _ = writeln!(std::io::stderr(), "bellwether guard: can't keep a deadline: {errno}");
+                        return kill_everything();
+                    }
+                }
+                Word::Order(order) => match order.signal() {
+                    Some(signal) => send(signal),
+                    None => return kill_everything(),
+                },
+                Word::Gone => return kill_everything(),
+                Word::Expired => {
+                    tell(News::Expired);
+                    return kill_everything();
+                }
+            }
+        }
+    }
+
+    fn set(&self, deadline: Deadline) -> nix::Result<()> {
+        match deadline {
+            // Zero would mean "never" to the timer.
+            Deadline::At(moment) => {
+                let at = TimeSpec::from_duration(Duration::from_millis(moment.0.max(1)));
+                self.timer.set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+            }
+            Deadline::Never => self.timer.unset(),
+        }
+    }
+
+    /// What is in the pipe comes before the deadline: after a freeze of both, an extension that was given in time still counts.
+    fn next(&mut self) -> Word {
+        let stdin = std::io::stdin();
+        loop {
+            let mut sources = [&stdin.as_fd(), &self.timer.as_fd()].map(|fd| PollFd::new(*fd, PollFlags::POLLIN));
+            match poll(&mut sources, PollTimeout::NONE) {
+                Err(Errno::EINTR) => continue,
+                Err(_) => return Word::Gone,
+                Ok(_) => {}
+            }
+            let [orders, timer] = sources.map(|source| source.any().unwrap_or(true));
+            if orders {
+                // One at a time, and not through the standard library's buffer, whose content `poll` does not see.
+                let mut byte = [0];
+                match nix::unistd::read(&stdin, &mut byte) {
+                    Ok(0) => return Word::Gone,
+                    Ok(_) => match self.decoder.next(byte[0]) {
+                        Some(order) => return Word::Order(order),
+                        None => continue,
+                    },
+                    Err(Errno::EINTR) => continue,
+                    Err(_) => return Word::Gone,
+                }
+            }
+            if timer {
+                return Word::Expired;
+            }
         }
     }
 }

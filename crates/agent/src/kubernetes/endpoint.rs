@@ -39,26 +39,36 @@ impl Endpoint {
 
     /// Makes it lead here, if it doesn't.
     pub async fn publish(&self) -> Result<(), ApiError> {
-        if self.leads_here().await? {
+        let (here, version) = self.leads_here().await?;
+        if here {
             return Ok(());
         }
         tracing::info!(address = %self.address, "publishing the read-write endpoint");
-        self.apply(json!([self.here()])).await
+        self.apply(json!([self.here()]), version).await
+    }
+
+    /// Makes it lead here, without looking first: whoever has just been promoted knows that it doesn't yet.
+    pub async fn take_over(&self) -> Result<(), ApiError> {
+        tracing::info!(address = %self.address, "publishing the read-write endpoint");
+        self.apply(json!([self.here()]), None).await
     }
 
     /// Makes it lead nowhere, if it leads here: clients are refused at once instead of waiting for an address that is gone.
     pub async fn withdraw(&self) -> Result<(), ApiError> {
-        if !self.leads_here().await? {
+        let (here, version) = self.leads_here().await?;
+        if !here {
             return Ok(());
         }
         tracing::info!(address = %self.address, "withdrawing the read-write endpoint");
-        self.apply(json!([])).await
+        self.apply(json!([]), version).await
     }
 
-    async fn leads_here(&self) -> Result<bool, ApiError> {
+    /// Whether it leads here, and the version in which that was seen: what is written then replaces no other, so that one who comes late
+    /// doesn't lead clients away from whoever leads by now.
+    async fn leads_here(&self) -> Result<(bool, Option<String>), ApiError> {
         let slice = call("read the rw endpoint", self.api.get(&self.name)).await?;
         let present = serde_json::to_value(slice.endpoints).unwrap_or_default();
-        Ok(same_place(&present, &self.here()))
+        Ok((same_place(&present, &self.here()), slice.metadata.resource_version))
     }
 
     fn here(&self) -> Value {
@@ -71,13 +81,16 @@ impl Endpoint {
         })
     }
 
-    async fn apply(&self, endpoints: Value) -> Result<(), ApiError> {
-        let object = json!({
+    async fn apply(&self, endpoints: Value, version: Option<String>) -> Result<(), ApiError> {
+        let mut object = json!({
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
             "metadata": { "name": self.name, "namespace": self.namespace },
             "endpoints": endpoints,
         });
+        if let Some(version) = version {
+            object["metadata"]["resourceVersion"] = version.into();
+        }
         let params = PatchParams::apply(labels::AGENT_MANAGER).force();
         call("write the rw endpoint", self.api.patch(&self.name, &params, &Patch::Apply(object))).await.map(|_| ())
     }

@@ -2,6 +2,7 @@
 //!
 //! Never: writes when nothing changed, or onto another pod that got the same name (the apply carries the UID).
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bellwether_api::labels;
@@ -22,7 +23,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Writes each report that differs from the last written one, for ever.
 pub async fn publish(client: kube::Client, environment: Environment, mut reports: watch::Receiver<Report>) {
     let api: Api<Pod> = Api::namespaced(client, &environment.namespace);
-    let mut written: Option<Report> = None;
+    // A container that was started again says nothing that is said already.
+    let mut written = present(&api, &environment).await;
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
     loop {
         let report = reports.borrow_and_update().clone();
@@ -45,6 +47,20 @@ pub async fn publish(client: kube::Client, environment: Environment, mut reports
             }
         }
     }
+}
+
+/// What this pod says of itself so far.
+async fn present(api: &Api<Pod>, environment: &Environment) -> Option<Report> {
+    let pod = call("read the report", api.get(&environment.instance)).await.ok()?;
+    let own = pod.metadata.uid.as_deref() == Some(&environment.pod_uid);
+    let text = pod.metadata.annotations.filter(|_| own)?.get(labels::REPORT)?.clone();
+    serde_json::from_str(&text).ok()
+}
+
+/// Where an instance is: for homes without a name service, and for times when it is away.
+pub async fn address(api: &Api<Pod>, instance: &str) -> Option<IpAddr> {
+    let pod = call("look where an instance is", api.get(instance)).await.ok()?;
+    pod.status?.pod_ip?.parse().ok()
 }
 
 /// Writes one report.

@@ -1,5 +1,6 @@
 //! The agent's roles by themselves, so that the tests of this crate can start (and kill) them as processes; and one more,
-//! `supervise <grace seconds> <program> <arguments…>`: the part of an agent that has PostgreSQL under it, without Kubernetes.
+//! `supervise <grace seconds> <program> <arguments…>`: the part of an agent that has PostgreSQL under it, without Kubernetes. It
+//! takes deadlines from standard input: lines of milliseconds from now, or `never`.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -9,9 +10,10 @@ use bellwether_agent::guard::orders::End;
 use bellwether_agent::postmaster::{Launch, Postmaster};
 use bellwether_agent::process::reaper::{self, Children};
 use bellwether_agent::signals::Signals;
-use bellwether_agent::{agent, guard};
+use bellwether_agent::{agent, clock, guard};
+use bellwether_core::election::{Deadline, Span};
 use tokio::io::AsyncBufReadExt as _;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -53,12 +55,38 @@ async fn run(args: &[String]) -> End {
         });
     };
     let mut postmaster = Postmaster::start(&launch, &children, log).await.expect("a guard");
+    let mut deadlines = deadlines();
     say("running");
-    let request = tokio::select! {
-        end = postmaster.ended() => return end,
-        Ok(request) = stopping.wait_for(Option::is_some) => *request,
+    let request = loop {
+        tokio::select! {
+            end = postmaster.ended() => {
+                if postmaster.expired() {
+                    say("expired");
+                }
+                return end;
+            }
+            Some(deadline) = deadlines.recv() => {
+                postmaster.guard_until(deadline).await;
+                say("noted");
+            }
+            Ok(request) = stopping.wait_for(Option::is_some) => break *request,
+        }
     };
     postmaster.stop(&mut stopping, request.expect("a request")).await
+}
+
+fn deadlines() -> mpsc::Receiver<Deadline> {
+    let (sender, receiver) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            let deadline = match line.as_str() {
+                "never" => Deadline::Never,
+                span => Deadline::At(clock::now().expect("a clock").plus(Span(span.parse().expect("milliseconds")))),
+            };
+            let _ = sender.blocking_send(deadline);
+        }
+    });
+    receiver
 }
 
 fn say(line: &str) {

@@ -12,14 +12,16 @@ use std::time::{Duration, Instant};
 use bellwether_agent::process::tree;
 use bellwether_api::labels;
 use bellwether_api::names::{CONFIG_KEY, Names};
+use bellwether_api::v1::InstanceState;
 use bellwether_apiserver::http::{Running, Server, ServerConfig};
 use bellwether_core::contract::{InstanceConfig, REPLICATION_USER, Report, env, key};
+use bellwether_core::lease_object::SYNC;
 use bellwether_postgres::Secret;
 use bellwether_postgres::sql::{Remote, Session, SqlError, TlsClient};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
@@ -128,6 +130,9 @@ impl Cluster {
         let spec = json!({ "containers": [{ "name": "postgres", "image": "none" }] });
         let pod = create(&self.api::<Pod>(), json!({ "metadata": { "name": instance }, "spec": spec })).await;
         let uid = pod.metadata.uid.expect("a UID");
+        let status = json!({ "status": { "podIP": self.address(host).to_string() } });
+        let patched = self.api::<Pod>().patch_status(instance, &PatchParams::default(), &Patch::Merge(status)).await;
+        patched.expect("the kubelet says where it is");
         let dir = |name: &str| self.dir(name);
         let volume = self.dir(&format!("{instance}/data"));
         let run = self.dir(&format!("{instance}/run"));
@@ -189,14 +194,53 @@ impl Cluster {
                 return report;
             }
             if began.elapsed() > PATIENCE {
-                let log = std::fs::read_to_string(self.log(instance)).unwrap_or_default();
-                let tail: Vec<&str> = log.lines().rev().take(20).collect();
-                panic!(
-                    "{instance}: waited in vain until {what}; last report: {report:?}; log, newest first: {tail:#?}"
-                );
+                self.agents.keys().for_each(|name| self.show_log(name));
+                panic!("{instance}: waited in vain until {what}; last report: {report:?}");
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// The postmaster of an instance.
+    pub fn postmaster(&self, instance: &str) -> i32 {
+        let text = std::fs::read_to_string(self.pgdata(instance).join("postmaster.pid")).expect("a postmaster");
+        text.lines().next().and_then(|line| line.parse().ok()).expect("its number")
+    }
+
+    /// Waits until somebody leads this term or a later one.
+    pub async fn wait_for_leader(&self, term: u64) -> (String, Report) {
+        let began = Instant::now();
+        loop {
+            for instance in self.agents.keys() {
+                let report = self.report(instance).await;
+                if report.state == InstanceState::Leading && report.accepts_sql && report.term >= Some(term) {
+                    return (instance.clone(), report);
+                }
+            }
+            if began.elapsed() > PATIENCE {
+                for instance in self.agents.keys() {
+                    self.show_log(instance);
+                }
+                panic!("waited in vain for a leader of term {term}");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    #[expect(clippy::print_stderr, reason = "for whoever reads why a test failed")]
+    fn show_log(&self, instance: &str) {
+        let log = std::fs::read_to_string(self.log(instance)).unwrap_or_default();
+        let tail: Vec<&str> = log.lines().rev().take(40).collect();
+        eprintln!("{instance}, newest first: {tail:#?}");
+    }
+
+    /// Waits until the Lease records one rule of replication, with so many voters.
+    pub async fn wait_for_voters(&self, voters: usize) {
+        support::eventually("the record of voters is settled", async || {
+            let sync = self.lease().await.metadata.annotations.and_then(|all| all.get(SYNC).cloned());
+            sync.is_some_and(|sync| sync.matches("needed").count() == 1 && sync.matches('-').count() == 4 * voters)
+        })
+        .await;
     }
 
     pub async fn lease(&self) -> Lease {

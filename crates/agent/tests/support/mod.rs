@@ -3,7 +3,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl Home {
     pub fn supervise(&self, grace_seconds: u32, program: &Path, arguments: &[&str]) -> Supervised {
         let mut command = Command::new(self.roles());
         command.arg("supervise").arg(grace_seconds.to_string()).arg(program).args(arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).current_dir(self.path());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).current_dir(self.path());
         let mut child = unprivileged(&mut command).spawn().expect("the supervisor starts");
         let mut output = BufReader::new(child.stdout.take().expect("its output"));
         let mut line = String::new();
@@ -135,11 +135,21 @@ impl Supervised {
         let guard = self.guard();
         tree::all().iter().find(|process| process.parent == guard).expect("a postmaster").pid
     }
+    /// Gives the guard a deadline, in milliseconds from now, or `never`, and waits until it is on its way.
+    pub fn guard_until(&mut self, deadline: &str) {
+        let input = self.child.stdin.as_mut().expect("its input");
+        writeln!(input, "{deadline}").and_then(|()| input.flush()).expect("it listens");
+        assert_eq!(self.line(), "noted");
+    }
+    /// The next line that it says.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("a line");
+        line.trim_end().to_owned()
+    }
     /// What the supervisor says in the end, and whether it calls that success.
     pub fn end(&mut self) -> (String, bool) {
-        let mut line = String::new();
-        self.output.read_line(&mut line).expect("its last word");
-        (line.trim_end().to_owned(), self.child.wait().expect("its end").success())
+        (self.line(), self.child.wait().expect("its end").success())
     }
 }
 
@@ -172,5 +182,14 @@ pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     while !condition() {
         assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until something is so.
+pub async fn eventually(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let began = Instant::now();
+    while !so().await {
+        assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

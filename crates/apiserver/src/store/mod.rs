@@ -31,6 +31,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+pub use apply::without_managed;
 pub use cluster_ip::{ClusterIps, FirstFree};
 pub use delete::Deleted;
 pub use persist::{OpenError, Unsynced};

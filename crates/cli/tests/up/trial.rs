@@ -15,7 +15,7 @@ fn try_starts_three_instances_that_replicate_and_stops_clean() {
     assert_eq!(report["passed"], true, "{report:#}");
     let asked: Vec<_> =
         report["checks"].as_array().unwrap().iter().map(|answer| answer["check"].as_str().unwrap()).collect();
-    assert_eq!(asked, ["ready", "write", "read", "replication-lag", "clean-stop"]);
+    assert_eq!(asked, ["ready", "write", "read", "replication-lag", "failover", "clean-stop"]);
     assert_eq!(report["figures"]["replication"].as_array().unwrap().len(), 2);
     assert!(report["figures"]["applyToReadySeconds"].as_f64().unwrap() > 0.0);
 }

@@ -3,10 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use bellwether_core::contract::POSTGRES_PORT;
+use bellwether_core::contract::{AGENT_PORT, POSTGRES_PORT};
 use bellwether_embedded::proc;
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
+use kube::api::DeleteParams;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use probe::check::{Rules, Verdict};
@@ -44,46 +46,112 @@ async fn instances(home: &Home) -> Vec<Target> {
     all
 }
 
-/// The postmaster is who listens on the instance's address.
-fn postmaster(of: &Target) -> Option<i32> {
-    proc::listener(SocketAddr::new(of.address?, of.port)).map(|(pid, _)| pid)
-}
-
 /// The verdict on what three instances have. How much load a busy machine leaves room for is not the question here.
 #[expect(clippy::print_stderr, reason = "the gaps are for whoever reads the test's output")]
-async fn verdict(access: &Access, history: &History, instances: &[Target]) -> Verdict {
+async fn verdict(access: &Access, history: &History, instances: &[Target], fault: Fault) -> Verdict {
     let tables = finals(access, &[history.run().to_owned()], instances, Deadlines::default(), PATIENCE).await;
     let rules = Rules { least_rate: 0.0, ..Rules::default() };
     let verdict = check(std::slice::from_ref(history), &tables, &rules).unwrap();
     let gaps: Vec<_> = verdict.gaps.iter().map(|gap| format!("{:?} {:.3} s", gap.kind, gap.seconds)).collect();
     let counts = &verdict.writes;
-    eprintln!("largest gaps: {}; {counts:?}", gaps.join(", "));
+    eprintln!("{fault:?}: largest gaps: {}; {counts:?}", gaps.join(", "));
     verdict
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_when_the_primarys_postmaster_is_killed() {
-    let home = Home::up(&["--replicas", "3"]).await;
+/// What is done to the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// `kill -9` of the postmaster; its agent lives.
+    PostmasterKilled,
+    /// `kill -9` of the agent: PostgreSQL dies with it, and the container starts again.
+    AgentKilled,
+    /// The agent is stopped by SIGSTOP, and goes on when another leads. PostgreSQL lives; nobody extends its time.
+    AgentFrozen,
+    /// The pod is deleted as a drain does it: another takes over first.
+    PodDeleted,
+    /// The pod is deleted without a grace period.
+    PodDeletedByForce,
+    /// Every agent is killed, and with it every PostgreSQL.
+    AllKilled,
+}
+
+/// Whom the read-write Service leads to.
+async fn primary(home: &Home) -> Option<String> {
+    let slice = Api::<EndpointSlice>::default_namespaced(home.client().await).get("demo-rw").await.ok()?;
+    slice.endpoints.first()?.target_ref.as_ref()?.name.clone()
+}
+
+fn process(of: &Target, port: u16) -> Option<i32> {
+    proc::listener(SocketAddr::new(of.address?, port)).map(|(pid, _)| pid)
+}
+
+async fn signal(home: &Home, name: &str, port: u16, signal: Signal) -> i32 {
+    let target = instance(home, name).await;
+    let pid = process(&target, port).unwrap_or_else(|| panic!("{name} listens on {port}"));
+    kill(Pid::from_raw(pid), signal).unwrap();
+    pid
+}
+
+async fn hurt(home: &Home, fault: Fault, primary_before: &str) {
+    let pods: Api<Pod> = Api::default_namespaced(home.client().await);
+    match fault {
+        Fault::PostmasterKilled => drop(signal(home, primary_before, POSTGRES_PORT, Signal::SIGKILL).await),
+        Fault::AgentKilled => drop(signal(home, primary_before, AGENT_PORT, Signal::SIGKILL).await),
+        Fault::AllKilled => {
+            for name in INSTANCES {
+                signal(home, name, AGENT_PORT, Signal::SIGKILL).await;
+            }
+        }
+        Fault::AgentFrozen => {
+            let target = instance(home, primary_before).await;
+            let agent = signal(home, primary_before, AGENT_PORT, Signal::SIGSTOP).await;
+            eventually("the guard ends PostgreSQL", || async {
+                process(&target, POSTGRES_PORT).is_none().then_some(())
+            })
+            .await;
+            eventually("another leads", || async { primary(home).await.filter(|now| now != primary_before) }).await;
+            kill(Pid::from_raw(agent), Signal::SIGCONT).unwrap();
+        }
+        Fault::PodDeleted => drop(pods.delete(primary_before, &DeleteParams::default()).await.unwrap()),
+        Fault::PodDeletedByForce => {
+            let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+            drop(pods.delete(primary_before, &now).await.unwrap());
+        }
+    }
+}
+
+/// Writes before, during and after a fault; every instance is ready again at the end, and has everything that was acknowledged.
+async fn nothing_is_lost(home: &Home, fault: Fault) {
     home.ready("demo", 3).await;
     let mounted = tempfile::tempdir().unwrap();
-    let access = access(&home, mounted.path()).await;
-    let direct = instances(&home).await;
-    let settings = Settings { direct: direct.clone(), ..Settings::new(access.clone()) };
+    let access = access(home, mounted.path()).await;
+    let settings = Settings { direct: instances(home).await, ..Settings::new(access.clone()) };
     let probe = Probe::start(settings).await.unwrap();
-    assert!(probe.more_acknowledged(ENOUGH, PATIENCE).await, "{} before", probe.acknowledged());
-
-    let pid = postmaster(&direct[0]).expect("the primary listens");
-    probe.mark("kill -9 the primary's postmaster");
-    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
-    eventually("it is gone", || async { postmaster(&direct[0]).filter(|now| *now == pid).is_none().then_some(()) })
-        .await;
-    assert!(probe.more_acknowledged(ENOUGH, PATIENCE).await, "{} in all", probe.acknowledged());
-
+    assert!(probe.more_acknowledged(ENOUGH, PATIENCE).await, "{fault:?}: {} before", probe.acknowledged());
+    let before = eventually("somebody leads", || primary(home)).await;
+    probe.mark(format!("{fault:?} of {before}"));
+    hurt(home, fault, &before).await;
+    assert!(probe.more_acknowledged(ENOUGH, PATIENCE).await, "{fault:?}: {} in all", probe.acknowledged());
+    home.ready("demo", 3).await;
     let history = probe.stop().await.unwrap();
     // A pod that was replaced has another address.
-    let verdict = verdict(&access, &history, &instances(&home).await).await;
-    assert_eq!(verdict.lies, [], "{verdict:#?}");
-    assert_eq!(verdict.doubts, [], "{verdict:#?}");
-    assert_eq!(verdict.gaps.len(), 3, "of kept sessions, by address, and of new connections");
-    assert!(verdict.gaps.iter().all(|gap| gap.to.is_some()), "each ended: {:#?}", verdict.gaps);
+    let verdict = verdict(&access, &history, &instances(home).await, fault).await;
+    assert_eq!(verdict.lies, [], "{fault:?}: {verdict:#?}");
+    assert_eq!(verdict.doubts, [], "{fault:?}: {verdict:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_when_processes_of_the_primary_are_killed_or_frozen() {
+    let home = Home::up(&["--replicas", "3"]).await;
+    for fault in [Fault::PostmasterKilled, Fault::AgentKilled, Fault::AgentFrozen, Fault::PostmasterKilled] {
+        nothing_is_lost(&home, fault).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_when_pods_are_deleted_or_all_are_killed() {
+    let home = Home::up(&["--replicas", "3"]).await;
+    for fault in [Fault::PodDeleted, Fault::PodDeletedByForce, Fault::AllKilled] {
+        nothing_is_lost(&home, fault).await;
+    }
 }

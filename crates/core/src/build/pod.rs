@@ -14,7 +14,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Parent, scheduling};
-use crate::contract::{AGENT_PORT, CONTAINER, GRACE_PERIOD_SECONDS, INIT_CONTAINER, POSTGRES_PORT, env, path, probe};
+use crate::contract::{
+    AGENT_PORT, CONTAINER, GRACE_PERIOD_SECONDS, INIT_CONTAINER, PEER_PORT, POSTGRES_PORT, env, path, probe,
+};
 use crate::object::{self, Desired, Kind};
 
 /// What a container gets when the spec says nothing. PostgreSQL with its own defaults (128 MB of shared buffers, a hundred
@@ -99,7 +101,7 @@ fn postgres(parent: &Parent<'_>) -> Container {
         image: Some(cluster.image.clone().unwrap_or_else(|| versions::default_image(&cluster.version))),
         command: Some(vec![format!("{}/bellwether", path::BIN), "agent".to_owned()]),
         env: Some(environment(parent)),
-        ports: Some(vec![port("postgresql", POSTGRES_PORT), port("agent", AGENT_PORT)]),
+        ports: Some(vec![port("postgresql", POSTGRES_PORT), port("agent", AGENT_PORT), port("peers", PEER_PORT)]),
         volume_mounts: Some(mounts(parent)),
         // A day of seconds: cloning a large database takes hours, and a kubelet that restarts it starts it over.
         startup_probe: Some(https(probe::STARTUP, 1, 86_400)),

@@ -55,7 +55,8 @@ pub(super) fn stopped(state: &mut State, end: Option<Position>, now: Moment, out
     if others.is_empty() {
         return resume(state, "nobody could take over", out);
     }
-    let ballot = state.poll(Question::Position, others, now, out);
+    let until = now.plus(state.settings.last_poll);
+    let ballot = Ballot { until, ..state.poll(Question::Position, others, now, out) };
     set_step(state, HandoverStep::Polling { ballot, end });
 }
 

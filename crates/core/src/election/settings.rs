@@ -35,6 +35,9 @@ pub struct Settings {
     pub renew_after: Span,
     /// How long a candidate waits for the answers to its poll: a round trip, and a slow disk at the other end.
     pub poll: Span,
+    /// How long a leader whose PostgreSQL is down waits for the answers to its own: starting again in place takes longer than a slow
+    /// standby does, and the tenure that it needs for that is kept.
+    pub last_poll: Span,
     /// How long a candidate leaves a better one the first move, and waits before it tries again.
     pub defer: Span,
     /// Silence after which commits no longer count on a voter.
@@ -65,6 +68,7 @@ impl Default for Settings {
             stop_budget: Span(500),
             renew_after: Span(1_500),
             poll: Span(300),
+            last_poll: Span(1_000),
             defer: Span(400),
             drop_voter_after: Span(10_000),
             remove_after: Span(60_000),

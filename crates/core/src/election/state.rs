@@ -182,6 +182,11 @@ impl State {
         }
     }
 
+    /// Other settings, from now on. Those that the proof needs are the same in all: only what was asked for changes.
+    pub fn set(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
     /// Its tenure at `now`, if it has any: the only right to accept writes.
     pub fn tenure(&self, now: Moment) -> Option<Tenure> {
         match &self.role {

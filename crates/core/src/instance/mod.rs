@@ -5,6 +5,7 @@
 
 pub mod durability;
 pub mod probe;
+pub mod rejoin;
 pub mod slots;
 pub mod standby;
 pub mod start;

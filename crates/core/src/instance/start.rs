@@ -45,16 +45,14 @@ pub struct LeaseView {
 pub enum Start {
     /// Run `initdb`, removing what an unfinished one left.
     Initialise,
-    /// Take the Lease, then run as primary.
-    Lead,
+    /// The cluster's database is here: run it. The election says as what.
+    Run {
+        /// Nobody has ever led, and this instance is the one that may be the first.
+        first: bool,
+    },
     /// Copy the database from the leader, removing what an unfinished copy left.
     Join {
         /// Whom to copy from.
-        from: Leader,
-    },
-    /// Run as a standby of the leader.
-    Follow {
-        /// Whom to follow.
         from: Leader,
     },
     /// Nothing yet.
@@ -132,11 +130,11 @@ fn without_leader(volume: &VolumeState, cluster: Option<SystemIdentifier>, chose
     match (volume, cluster) {
         (VolumeState::Empty | VolumeState::UnfinishedInitdb, None) if chosen => Start::Initialise,
         // The agent died between `initdb` and the Lease: go on from there.
-        (VolumeState::Unannounced(_), None) if chosen => Start::Lead,
+        (VolumeState::Unannounced(_), None) if chosen => Start::Run { first: true },
         (VolumeState::Data(volume), None) if chosen => Start::Refuse(Refusal::UnknownDatabase(*volume)),
         (VolumeState::Data(volume) | VolumeState::Unannounced(volume), Some(cluster)) if *volume == cluster => {
             // Adoption: the cluster was deleted and created again, its volumes stayed.
-            if chosen { Start::Lead } else { Start::Wait(Waiting::NoLeader) }
+            Start::Run { first: chosen }
         }
         (VolumeState::Data(volume), Some(cluster)) => mismatch(*volume, cluster),
         (_, Some(_)) => Start::Wait(Waiting::NoLeaderToCopyFrom),
@@ -147,7 +145,7 @@ fn without_leader(volume: &VolumeState, cluster: Option<SystemIdentifier>, chose
 fn as_leader(volume: &VolumeState, cluster: Option<SystemIdentifier>) -> Start {
     match (volume, cluster) {
         (VolumeState::Data(volume) | VolumeState::Unannounced(volume), Some(cluster)) if *volume == cluster => {
-            Start::Lead
+            Start::Run { first: false }
         }
         (VolumeState::Data(volume) | VolumeState::Unannounced(volume), Some(cluster)) => mismatch(*volume, cluster),
         _ => Start::Refuse(Refusal::LeaderWithoutData),
@@ -158,7 +156,7 @@ fn as_standby(volume: &VolumeState, cluster: Option<SystemIdentifier>, leader: &
     let from = leader.clone();
     match (volume, cluster) {
         (VolumeState::Data(volume) | VolumeState::Unannounced(volume), Some(cluster)) if *volume == cluster => {
-            Start::Follow { from }
+            Start::Run { first: false }
         }
         (VolumeState::Data(volume), Some(cluster)) => mismatch(*volume, cluster),
         // Somebody else's database became the cluster's while ours was unannounced: no client has seen ours.
@@ -289,7 +287,7 @@ mod tests {
     #[test]
     fn whoever_leads_or_follows_holds_the_clusters_database() {
         for (volume, lease, config, me, start) in table() {
-            if !matches!(start, Start::Lead | Start::Follow { .. }) {
+            if !matches!(start, Start::Run { .. }) {
                 continue;
             }
             let (VolumeState::Data(on_volume) | VolumeState::Unannounced(on_volume)) = volume else {
@@ -311,11 +309,11 @@ mod tests {
     }
 
     #[test]
-    fn only_the_named_leader_or_the_chosen_instance_leads() {
+    fn only_the_chosen_instance_may_be_the_first_to_lead() {
         for (volume, lease, config, me, start) in table() {
-            if start == Start::Lead {
-                let named = lease.known().unwrap().leader.as_ref().map(|leader| leader.instance.as_str());
-                assert_eq!(named.unwrap_or(&config.bootstrap_instance), me, "{volume:?} {lease:?}");
+            if start == (Start::Run { first: true }) {
+                assert_eq!(config.bootstrap_instance, me, "{volume:?} {lease:?}");
+                assert_eq!(lease.known().unwrap().leader, None, "{volume:?} {lease:?}");
             }
         }
     }
@@ -343,13 +341,13 @@ mod tests {
     #[test]
     fn an_initdb_that_was_never_announced_is_announced_after_a_restart() {
         let start = start(&VolumeState::Unannounced(OURS), &lease(None, None), &config(None), "a");
-        assert_eq!(start, Start::Lead);
+        assert_eq!(start, Start::Run { first: true });
     }
 
     #[test]
     fn retained_volumes_are_adopted_by_the_chosen_instance() {
         let start_as = |me| start(&VolumeState::Data(OURS), &lease(None, None), &config(Some(OURS)), me);
-        assert_eq!(start_as("a"), Start::Lead);
-        assert_eq!(start_as("b"), Start::Wait(Waiting::NoLeader));
+        assert_eq!(start_as("a"), Start::Run { first: true });
+        assert_eq!(start_as("b"), Start::Run { first: false });
     }
 }

@@ -96,12 +96,12 @@ pub fn standbys_stream(world: &World) -> Outcome {
     let namespace = world.namespace("stream")?;
     namespace.ready_cluster("demo", &json!({}))?;
     let primary = namespace.primary("demo")?;
-    let replication =
-        "select string_agg(application_name || ' ' || state || ' ' || sync_state, ', ' order by application_name)
-        from pg_stat_replication";
+    // A standby goes by the identity of its volume; its slot says which instance it is.
+    let replication = "select string_agg(slot_name || ' ' || state || ' ' || sync_state, ', ' order by slot_name)
+        from pg_stat_replication join pg_replication_slots on active_pid = pid";
     eventually("two standbys that commits wait for", COMES_UP, || {
         let seen = namespace.sql(&primary, "app", replication)?;
-        same("replication", seen.as_str(), "demo-2 streaming quorum, demo-3 streaming quorum")
+        same("replication", seen.as_str(), "bw_demo_2 streaming quorum, bw_demo_3 streaming quorum")
     })?;
     namespace.sql(&primary, "app", "create table written as select generate_series(1, 1000) as id")?;
     for standby in ["demo-2", "demo-3"] {

@@ -70,7 +70,23 @@ fn watched(world: &World, namespace: &Namespace<'_>, fault: Fault) -> Outcome {
     for line in verdict.lines().filter(|line| ["load:", "largest gap"].iter().any(|word| line.contains(word))) {
         say(&format!("         {fault:?}: {}", line.trim()));
     }
-    ensure(verdict.contains("TRUTHFUL"), || verdict.clone())
+    ensure(verdict.contains("TRUTHFUL"), || verdict.clone())?;
+    let (acknowledged, with_term) = terms(namespace, &history)?;
+    ensure(acknowledged > ROWS && acknowledged == with_term, || {
+        format!("of {acknowledged} acknowledged writes {with_term} say in which term they were written")
+    })
+}
+
+/// How many writes were acknowledged, and how many of these say the term by which their server led.
+fn terms(namespace: &Namespace<'_>, history: &str) -> Outcome<(u64, u64)> {
+    let acknowledged = format!("grep '\"outcome\":\"acknowledged\"' {history}");
+    let counted = format!("{acknowledged} | wc -l; {acknowledged} | grep -c '\"term\":[0-9]'");
+    let counted = namespace.kubectl(["exec", "client", "--", "sh", "-c", &counted]).output()?;
+    let numbers: Vec<u64> = counted.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    match numbers[..] {
+        [all, with_term] => Ok((all, with_term)),
+        _ => Err(Failure::Wrong(format!("no counts: {counted:?}"))),
+    }
 }
 
 /// Starts writers through the Service, and one by the address of each pod.

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use bellwether_core::contract::{AGENT_PORT, POSTGRES_PORT};
+use bellwether_core::contract::{AGENT_PORT, PEER_PORT, POSTGRES_PORT};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use kube::{Client, ResourceExt};
 use tokio::sync::watch;
@@ -92,7 +92,7 @@ impl Context {
         let mut candidate = before.filter(|address| self.range.holds(*address) && !used.contains(address));
         loop {
             let address = candidate.take().or_else(|| pool.next_free(|address| used.contains(&address)))?;
-            if [POSTGRES_PORT, AGENT_PORT].iter().all(|port| TcpListener::bind((address, *port)).is_ok()) {
+            if [POSTGRES_PORT, AGENT_PORT, PEER_PORT].iter().all(|port| TcpListener::bind((address, *port)).is_ok()) {
                 given.insert(uid.to_owned(), address);
                 return Some(address);
             }

@@ -3,6 +3,7 @@
 //! Each check is a question with a yes or a no and what was measured; the first no ends the trial, because what follows would only
 //! repeat it. Never: a trial that passes although a check was left out.
 
+mod failover;
 mod replication;
 
 use std::net::IpAddr;
@@ -32,13 +33,16 @@ pub enum Check {
     Read,
     /// How long a committed row takes to be seen on each standby.
     ReplicationLag,
+    /// The primary's postmaster is killed under a client that writes: writes go on, and nothing acknowledged is lost.
+    Failover,
     /// Everything stops, and no process is left.
     CleanStop,
 }
 
 impl Check {
     /// All of them: a trial passes when each was asked and answered with yes.
-    pub const ALL: [Self; 5] = [Self::Ready, Self::Write, Self::Read, Self::ReplicationLag, Self::CleanStop];
+    pub const ALL: [Self; 6] =
+        [Self::Ready, Self::Write, Self::Read, Self::ReplicationLag, Self::Failover, Self::CleanStop];
 
     /// The question in words.
     pub fn question(self) -> &'static str {
@@ -47,6 +51,7 @@ impl Check {
             Self::Write => "rows are written through the read-write Service, over TLS, as the application's user",
             Self::Read => "every standby has these rows, at its own address and through the read-only Service",
             Self::ReplicationLag => "a committed row is soon seen on every standby",
+            Self::Failover => "the primary is killed under load: writes go on, and no acknowledged row is lost",
             Self::CleanStop => "everything stops, and no process is left",
         }
     }
@@ -73,6 +78,20 @@ pub struct Figures {
     pub rows: u32,
     /// From commit to visible, on each standby.
     pub replication: Vec<Lag>,
+    /// What happened when the primary was killed.
+    pub failover: Option<Failover>,
+}
+
+/// A failover.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failover {
+    /// Who led.
+    pub from: String,
+    /// Who leads: another, or the same started again in place, where no standby was known to have everything in time.
+    pub to: String,
+    /// The longest time between two acknowledged rows of one client.
+    pub gap_seconds: f64,
 }
 
 /// How far a standby is behind: from the primary's answer to a commit to the row being visible.
@@ -149,7 +168,18 @@ impl Trial {
         if let Ok(lag) = &lag {
             figures.replication.clone_from(lag);
         }
-        ask(Check::ReplicationLag, lag.map(|lag| in_words(&lag)))
+        if !ask(Check::ReplicationLag, lag.map(|lag| in_words(&lag))) {
+            return false;
+        }
+        // One instance alone starts again in place; there is nobody to take over.
+        if view.instances.len() < 2 {
+            return ask(Check::Failover, Ok("there is no standby".to_owned()));
+        }
+        let failover = self.failover(&view).await;
+        if let Ok((failover, _)) = &failover {
+            figures.failover = Some(failover.clone());
+        }
+        ask(Check::Failover, failover.map(|(_, seen)| seen))
     }
 
     async fn until_ready(&self) -> Result<(ClusterView, f64), TrialError> {

@@ -32,7 +32,7 @@ use bellwether_apiserver::error::ApiError;
 use bellwether_apiserver::request::{
     DeleteOptions, FieldValidation, ListOptions, PatchKind, Subresource, Target, WatchKind, Write,
 };
-use bellwether_apiserver::store::{Cursor, Store, WatchFrom};
+use bellwether_apiserver::store::{Cursor, Store, WatchFrom, without_managed};
 use bellwether_core::object::hash;
 use bellwether_runtime::queue::Outcome;
 use bellwether_runtime::watch::{Cache, Key};
@@ -220,7 +220,7 @@ pub fn serve(store: &mut Store, request: &Request, now: Timestamp) -> Answer {
     let own = write(labels::OPERATOR_MANAGER, false);
     let written = match &request.verb {
         Verb::Get => match store.get(&target) {
-            Ok(found) => return Ok(Some(object(&found))),
+            Ok(found) => return Ok(Some(without_managed(&found))),
             Err(error) if error.code == 404 => return Ok(None),
             Err(error) => return Err(error.into()),
         },
@@ -238,7 +238,7 @@ pub fn serve(store: &mut Store, request: &Request, now: Timestamp) -> Answer {
             return Ok(None);
         }
     };
-    Ok(Some(object(&written?.object)))
+    Ok(Some(without_managed(&written?.object)))
 }
 
 /// The answer that never came, though the request may have been carried out.
@@ -250,21 +250,6 @@ impl From<ApiError> for CallError {
     fn from(error: ApiError) -> Self {
         Self::Refused { code: error.code, message: error.message }
     }
-}
-
-/// A copy, without the record of ownership: no cache keeps it, and it is the longest part of many.
-fn object(value: &Value) -> Value {
-    let metadata = |meta: &serde_json::Map<String, Value>| {
-        meta.iter()
-            .filter(|(name, _)| *name != "managedFields")
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect()
-    };
-    let fields = value.as_object().into_iter().flatten().map(|(name, value)| match value {
-        Value::Object(meta) if name == "metadata" => (name.clone(), Value::Object(metadata(meta))),
-        other => (name.clone(), other.clone()),
-    });
-    fields.collect()
 }
 
 /// One of the operator's watches: a list first, changes after it, and a list again when history doesn't reach far enough.
@@ -287,8 +272,8 @@ impl Watch {
             match store.poll(cursor) {
                 Ok(changes) => {
                     let event = |change: bellwether_apiserver::request::WatchEvent| match change.kind {
-                        WatchKind::Added | WatchKind::Modified => Event::Apply(object(&change.object)),
-                        WatchKind::Deleted => Event::Delete(object(&change.object)),
+                        WatchKind::Added | WatchKind::Modified => Event::Apply(without_managed(&change.object)),
+                        WatchKind::Deleted => Event::Delete(without_managed(&change.object)),
                     };
                     return changes.into_iter().map(event).collect();
                 }
@@ -317,7 +302,7 @@ impl Watch {
         let namespace = Some(self.scope.as_str()).filter(|scope| !scope.is_empty());
         let Ok(page) = store.list(&resource, namespace, &options) else { return vec![] };
         self.cursor = store.watch(&resource, namespace, &options, WatchFrom::Revision(page.resource_version)).ok();
-        let items = page.items.iter().map(|item| Event::InitApply(object(item)));
+        let items = page.items.iter().map(|item| Event::InitApply(without_managed(item)));
         std::iter::once(Event::Init).chain(items).chain([Event::InitDone]).collect()
     }
 }

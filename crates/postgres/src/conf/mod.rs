@@ -50,6 +50,8 @@ pub struct ServerSettings {
     pub term: Option<u64>,
     /// The most WAL that slots may hold back, in MiB, so that an instance that is gone doesn't fill the volume.
     pub slot_wal_limit_mib: Option<u64>,
+    /// What a setting must not be below: a standby's, of what its WAL was written with.
+    pub least: BTreeMap<String, u64>,
 }
 
 /// The server's TLS files, PEM.
@@ -97,7 +99,7 @@ pub enum Synchronous {
 
 impl Synchronous {
     /// The value of `synchronous_standby_names`.
-    fn names(&self) -> String {
+    pub fn names(&self) -> String {
         match self {
             Self::Off => String::new(),
             Self::Any { quorum, voters } => {
@@ -157,6 +159,14 @@ pub fn render(
             return Err(BadSetting::Owned { name: name.clone(), value: value.clone(), owner }.into());
         }
         text.push_str(&line);
+    }
+    let defaults: BTreeMap<_, _> = ours::defaults().into_iter().collect();
+    for (name, least) in &settings.least {
+        let configured = parameters.get(name).or_else(|| defaults.get(name.as_str()));
+        // Written after the user's, so it counts.
+        if configured.and_then(|value| value.trim().parse().ok()).is_none_or(|value: u64| value < *least) {
+            text.push_str(&value::line(name, &least.to_string())?);
+        }
     }
     text.push_str("\n# Owned by Bellwether\n");
     for (name, value) in ours::owned(installation, settings) {

@@ -26,6 +26,12 @@ pub(super) fn defaults() -> Vec<Line> {
         ("log_temp_files", "10MB".to_owned()),
         // So that a standby which was away for a moment finds its WAL even where its slot had to give it up.
         ("wal_keep_size", "128MB".to_owned()),
+        // PostgreSQL's own defaults, written out: a standby may need more than these for a while, and a line that comes and goes would
+        // ask for a restart though the value is the same.
+        ("max_connections", "100".to_owned()),
+        ("max_worker_processes", "8".to_owned()),
+        ("max_prepared_transactions", "0".to_owned()),
+        ("max_locks_per_transaction", "64".to_owned()),
     ]
 }
 

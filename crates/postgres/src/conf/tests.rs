@@ -32,6 +32,7 @@ fn settings(run_dir: &Path) -> ServerSettings {
         synchronous: Synchronous::Any { quorum: 1, voters: vec!["orders-2".into(), "orders-3".into()] },
         term: Some(7),
         slot_wal_limit_mib: Some(1024),
+        least: BTreeMap::new(),
     }
 }
 
@@ -139,4 +140,20 @@ proptest! {
             prop_assert_eq!(effective(&installation, dir.path(), "shop.second").unwrap(), "2");
         }
     }
+}
+
+#[test]
+fn a_standby_is_not_below_what_its_wal_was_written_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let least = |name: &str, value| ServerSettings { least: [(name.to_owned(), value)].into(), ..settings(dir.path()) };
+    let value = |settings: &ServerSettings, parameters: &BTreeMap<String, String>, name: &str| {
+        let text = render(&installed("17"), settings, parameters).unwrap();
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(&format!("{name} = ")).map(str::to_owned));
+        lines.next_back().unwrap()
+    };
+    let low = parameters(&[("max_connections", "50")]);
+    assert_eq!(value(&settings(dir.path()), &low, "max_connections"), "'50'");
+    assert_eq!(value(&least("max_connections", 80), &low, "max_connections"), "'80'");
+    assert_eq!(value(&least("max_connections", 80), &BTreeMap::new(), "max_connections"), "'100'");
+    assert_eq!(value(&least("max_worker_processes", 16), &BTreeMap::new(), "max_worker_processes"), "'16'");
 }

@@ -65,6 +65,23 @@ pub struct Standby {
     pub synchronous: bool,
 }
 
+/// A process that sends WAL to a standby.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// Its number, and when it started: another process can get the same number.
+    pub process: (i32, String),
+    /// The `application_name` of its standby.
+    pub application_name: String,
+    /// The time in the standby's last reply.
+    pub replied: Option<String>,
+    /// Flushed there.
+    pub flushed: Option<Lsn>,
+}
+
+const SENDERS: &str = "
+    select pid, backend_start::text as began, application_name, reply_time::text as replied, flush_lsn::text as flushed
+      from pg_stat_replication where state in ('streaming', 'catchup')";
+
 const STATE: &str = "
     with here as (
         select pg_is_in_recovery() as recovery, pg_last_wal_receive_lsn() as received, pg_last_wal_replay_lsn() as replayed
@@ -133,6 +150,36 @@ impl Session {
         })
     }
 
+    /// Whether it is in recovery.
+    pub async fn in_recovery(&self) -> Result<bool, SqlError> {
+        const WHAT: &str = "ask whether it is in recovery";
+        let row = self.within(WHAT, self.client.query_one("select pg_is_in_recovery() as v", &[])).await?;
+        Answer { what: WHAT, row: &row }.get("v")
+    }
+
+    /// How far a primary has written its log.
+    pub async fn written(&self) -> Result<Lsn, SqlError> {
+        const WHAT: &str = "ask where the log is";
+        let row = self.within(WHAT, self.client.query_one("select pg_current_wal_lsn()::text as v", &[])).await?;
+        Answer { what: WHAT, row: &row }.required("v")
+    }
+
+    /// The processes that send WAL.
+    pub async fn senders(&self) -> Result<Vec<Sender>, SqlError> {
+        const WHAT: &str = "ask who sends";
+        let rows = self.within(WHAT, self.client.query(SENDERS, &[])).await?;
+        let sender = |row: &Row| {
+            let row = Answer { what: WHAT, row };
+            Ok(Sender {
+                process: (row.get("pid")?, row.get("began")?),
+                application_name: row.get("application_name")?,
+                replied: row.get("replied")?,
+                flushed: row.parsed("flushed")?,
+            })
+        };
+        rows.iter().map(sender).collect()
+    }
+
     /// Those that stream from this server now.
     pub async fn standbys(&self) -> Result<Vec<Standby>, SqlError> {
         const WHAT: &str = "ask for the standbys";
@@ -173,7 +220,7 @@ impl<'a> Answer<'a> {
         self.parsed(column)?.ok_or_else(|| self.odd(column))
     }
 
-    fn odd(&self, column: &str) -> SqlError {
+    pub(super) fn odd(&self, column: &str) -> SqlError {
         SqlError::Unexpected { what: self.what, problem: format!("{column} is not what it should be") }
     }
 }

@@ -6,6 +6,7 @@
 mod configuration;
 mod facts;
 mod quote;
+mod receiver;
 mod roles;
 mod slots;
 mod tls;
@@ -27,7 +28,8 @@ use tokio_postgres::{Client, Config, NoTls, Socket};
 use crate::secret::Secret;
 
 pub use configuration::{Context, FileError};
-pub use facts::{Receiver, ServerState, Standby};
+pub use facts::{Receiver, Sender, ServerState, Standby};
+pub use receiver::{Cut, CutError};
 pub use roles::Changed;
 pub use slots::Slot;
 pub use tls::{TlsClient, TlsError};

@@ -1,6 +1,8 @@
 //! A real PostgreSQL for a test: in a directory of its own, on a loopback address of its own, stopped and removed when the
 //! test ends, however it ends.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::chown;
@@ -95,6 +97,7 @@ impl Server {
             upstream: None,
             synchronous: Synchronous::Off,
             slot_wal_limit_mib: Some(512),
+            least: BTreeMap::new(),
         };
         let (parameters, hba, records) = (BTreeMap::new(), vec![], Arc::default());
         let server = Self { installation, settings, parameters, hba, records, child: None, dir };

@@ -311,8 +311,8 @@ fn blank(resource: &Resource) -> Value {
     blank
 }
 
-/// A copy without the record of ownership.
-pub(super) fn without_managed(object: &Value) -> Value {
+/// A copy without the record of ownership (`managedFields`), which is the longest part of many objects.
+pub fn without_managed(object: &Value) -> Value {
     let Some(fields) = object.as_object() else { return object.clone() };
     let copied = fields.iter().map(|(name, value)| {
         let value = match value {

@@ -1,0 +1,283 @@
+//! What the volume remembers of the election: who this instance is, what it has seen, and which leader wrote its WAL.
+//!
+//! `<data>/election.json`, beside `pgdata`. Every change is flushed, file and directory, before the call returns: a promise or a
+//! term that a power failure takes back would be one that was never given (E13, E14).
+//!
+//! **Which leader wrote it.** A log's rank begins with the term of the leader that wrote its newest record, and PostgreSQL writes
+//! no terms. So the volume keeps a list of *WAL on a timeline above this one was written by the leader of this term*. An entry
+//! is made **before** the first byte that it speaks for can arrive, and because it speaks only for timelines above, it says nothing
+//! about what was there before: a standby that has been told of a new leader and has received nothing still ranks as before.
+//!
+//! Never: an unreadable file taken for an empty one; a copy that is being replaced taken for a log.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bellwether_core::election::{MemberId, Memory};
+use bellwether_core::wal::{Term, Timeline};
+use bellwether_postgres::file::{self, Written};
+use serde::{Deserialize, Serialize};
+
+use super::ids::{self, Uid};
+
+/// Its name on the data volume.
+pub const FILE: &str = "election.json";
+/// What a crash in the middle of a write may leave beside it.
+pub const UNFINISHED: &str = "election.json.new";
+
+const FORMAT: u32 = 1;
+/// How many entries of the list are kept, the newest. One is added with each promotion; a volume whose newest WAL is this many
+/// promotions old has to be cloned anyway, and without its entry it counts as having no log, which is the safe side.
+const ENTRIES: usize = 32;
+
+/// WAL on a timeline above `above` was written by the leader of `term`, unless a later entry says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WrittenBy {
+    /// The leader's term.
+    pub term: Term,
+    /// The timeline above which it wrote; 0 for everything.
+    pub above: Timeline,
+}
+
+/// The term of the leader that wrote this timeline's WAL, by such a list.
+pub fn term_of(log: &[WrittenBy], timeline: Timeline) -> Option<Term> {
+    log.iter().rev().find(|entry| entry.above < timeline).map(|entry| entry.term)
+}
+
+/// The record of one volume.
+#[derive(Debug)]
+pub struct VolumeMemory {
+    path: PathBuf,
+    identity: MemberId,
+    memory: Memory,
+    log: Vec<WrittenBy>,
+    copy: CopyState,
+}
+
+/// What can be said about the copy on the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum CopyState {
+    /// Nobody has begun to replace it.
+    Whole,
+    /// It is being cloned or rewound, and is no log.
+    Unfinished,
+}
+
+/// Why the record can't be had, or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The file system said no.
+    #[error("{what} {}: {cause}", path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What came back.
+        cause: io::Error,
+    },
+    /// The file says something that this version doesn't understand.
+    #[error("{}: {why}; it says who this instance is, so nothing is assumed in its place", path.display())]
+    NotUnderstood {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A new volume gets the pod's UID for its identity, and this is none.
+    #[error("{0:?} is not a pod's UID")]
+    PodUid(String),
+}
+
+impl VolumeMemory {
+    /// Reads the record of the volume mounted at `data`, or begins one under the pod's UID. Either way it is durable when this
+    /// returns.
+    pub fn open(data: &Path, pod_uid: &str) -> Result<Self, MemoryError> {
+        let path = data.join(FILE);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Self::begin(path, pod_uid),
+            Err(cause) => return Err(MemoryError::Io { what: "read", path, cause }),
+        };
+        let stored = Stored::parse(&bytes).map_err(|why| MemoryError::NotUnderstood { path: path.clone(), why })?;
+        let memory = Self {
+            path,
+            identity: stored.identity.into(),
+            memory: stored.memory.into(),
+            log: stored.log,
+            copy: stored.copy,
+        };
+        // An earlier process may have died between the rename and the flush.
+        memory.flush()?;
+        Ok(memory)
+    }
+
+    fn begin(path: PathBuf, pod_uid: &str) -> Result<Self, MemoryError> {
+        let identity = MemberId::from_uid(pod_uid).ok_or_else(|| MemoryError::PodUid(pod_uid.to_owned()))?;
+        let memory = Self { path, identity, memory: Memory::default(), log: vec![], copy: CopyState::Whole };
+        memory.write()?;
+        Ok(memory)
+    }
+
+    /// Who this instance is: the UID of the pod that first filled the volume (E13).
+    pub fn identity(&self) -> MemberId {
+        self.identity
+    }
+
+    /// What the election has to remember.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Who wrote which timelines, lowest first.
+    pub fn log(&self) -> &[WrittenBy] {
+        &self.log
+    }
+
+    /// Whether the copy on the volume may be called a log: not while it is being cloned or rewound.
+    pub fn usable(&self) -> bool {
+        self.copy == CopyState::Whole
+    }
+
+    /// The term of the leader that wrote this timeline's WAL here. Unknown: there is no position to speak of.
+    pub fn term_of(&self, timeline: Timeline) -> Option<Term> {
+        term_of(&self.log, timeline)
+    }
+
+    /// Keeps what [`bellwether_core::election::Effect::Remember`] says.
+    pub fn remember(&mut self, memory: &Memory) -> Result<(), MemoryError> {
+        self.memory.clone_from(memory);
+        self.write()
+    }
+
+    /// From now on WAL of the leader of `term` may arrive, on timelines above `above`. Before following it, and before a promotion of
+    /// our own (`above` is the timeline that ends then). What is on the volume must be part of that leader's history: otherwise its
+    /// own timelines above the fork would be taken for the leader's; see [`Self::restart_log`].
+    pub fn will_receive(&mut self, term: Term, above: Timeline) -> Result<(), MemoryError> {
+        self.log.retain(|entry| entry.above < above);
+        self.log.push(WrittenBy { term, above });
+        self.keep_log()
+    }
+
+    /// The list of the leader that is about to be followed, in the place of our own: it knows who wrote the timelines that we missed.
+    /// Same condition as [`Self::will_receive`]; the list is that leader's [`Self::log`].
+    pub fn adopt_log(&mut self, leaders: &[WrittenBy]) -> Result<(), MemoryError> {
+        let mut log: Vec<WrittenBy> = vec![];
+        for entry in leaders {
+            log.retain(|kept| kept.above < entry.above);
+            log.push(*entry);
+        }
+        self.log = log;
+        self.keep_log()
+    }
+
+    /// The copy is about to be replaced, by a clone of what the leader of `term` has or by a rewind onto it: no log until
+    /// [`Self::copy_complete`], and then all of it that leader's. Before the first file is touched.
+    pub fn restart_log(&mut self, term: Term) -> Result<(), MemoryError> {
+        self.log = vec![WrittenBy { term, above: Timeline(0) }];
+        self.copy = CopyState::Unfinished;
+        self.write()
+    }
+
+    /// The clone or rewind is done, and flushed.
+    pub fn copy_complete(&mut self) -> Result<(), MemoryError> {
+        self.copy = CopyState::Whole;
+        self.write()
+    }
+
+    fn keep_log(&mut self) -> Result<(), MemoryError> {
+        let excess = self.log.len().saturating_sub(ENTRIES);
+        self.log.drain(..excess);
+        self.write()
+    }
+
+    /// A failure leaves it open which of the two is on the volume. What is in memory is the newer one, and the next write that
+    /// succeeds settles it.
+    fn write(&self) -> Result<(), MemoryError> {
+        let stored = Stored {
+            format: FORMAT,
+            identity: self.identity.into(),
+            memory: (&self.memory).into(),
+            log: self.log.clone(),
+            copy: self.copy,
+        };
+        let written = serde_json::to_vec(&stored)
+            .map_err(io::Error::other)
+            .and_then(|bytes| file::replace(&self.path, &bytes))
+            .map_err(|cause| MemoryError::Io { what: "write", path: self.path.clone(), cause })?;
+        match written {
+            Written::Changed => Ok(()),
+            // It may be a write that failed at its last step, repeated.
+            Written::Unchanged => self.flush(),
+        }
+    }
+
+    fn flush(&self) -> Result<(), MemoryError> {
+        let directory = self.path.parent().unwrap_or_else(|| Path::new("."));
+        [self.path.as_path(), directory]
+            .into_iter()
+            .try_for_each(|path| File::open(path).and_then(|file| file.sync_all()))
+            .map_err(|cause| MemoryError::Io { what: "flush", path: self.path.clone(), cause })
+    }
+}
+
+/// The file.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Stored {
+    format: u32,
+    identity: Uid,
+    memory: StoredMemory,
+    log: Vec<WrittenBy>,
+    copy: CopyState,
+}
+
+/// [`Memory`] in the file.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StoredMemory {
+    term: Option<Term>,
+    uid: Option<Uid>,
+    lease_term: Option<Term>,
+    members: Vec<Uid>,
+}
+
+/// Read first: another format may have other fields.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
+}
+
+impl Stored {
+    fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let Version { format } = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        if format != FORMAT {
+            return Err(format!("it has format {format}, and this version knows {FORMAT}"));
+        }
+        let stored: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        if !stored.log.is_sorted_by(|a, b| a.above < b.above) {
+            return Err("the entries of its log are out of order".to_owned());
+        }
+        Ok(stored)
+    }
+}
+
+impl From<&Memory> for StoredMemory {
+    fn from(memory: &Memory) -> Self {
+        let Memory { term, uid, lease_term, members } = memory;
+        Self { term: *term, uid: uid.map(Uid::from), lease_term: *lease_term, members: ids::list(members) }
+    }
+}
+
+impl From<StoredMemory> for Memory {
+    fn from(stored: StoredMemory) -> Self {
+        let StoredMemory { term, uid, lease_term, members } = stored;
+        Self { term, uid: uid.map(Into::into), lease_term, members: ids::members(&members) }
+    }
+}
+
+#[cfg(test)]
+mod tests;
