@@ -10,10 +10,10 @@ use bellwether_core::contract::{Leader, key};
 use bellwether_core::election::{MemberId, Position};
 use bellwether_core::instance::rejoin::{Rejoin, rejoin};
 use bellwether_core::instance::standby::{RECONNECT_GRACE, Sample, Standby};
-use bellwether_core::wal::{Term, Timeline};
+use bellwether_core::wal::{Lsn, Term, Timeline};
 use bellwether_postgres::control;
 use bellwether_postgres::signal::{self, StartAs};
-use bellwether_postgres::sql::{Cut, ServerState, Session};
+use bellwether_postgres::sql::{Cut, ServerState};
 use bellwether_postgres::wal;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -46,7 +46,7 @@ impl Instance {
             }
         }
         self.end(running).await;
-        self.log.send_replace(Log::default());
+        self.tell_no_log();
         self.board.report(|report| {
             report.state = InstanceState::Down;
             report.accepts_sql = false;
@@ -68,10 +68,8 @@ impl Instance {
         if self.superseded() {
             return Ok(Turn::Again);
         }
-        let Some(now) = running.as_mut() else { return Ok(Turn::Again) };
-        now.session = self.cut().await?;
+        let Some(end) = self.cut(running).await? else { return Ok(Turn::Again) };
         let _ = self.news.send(News::Streaming(None));
-        let end = self.end_of_log(&now.session).await?;
         tracing::info!(lsn = %end.1, timeline = end.0.0, "the log ends here");
         let _ = self.news.send(News::Standing(number, self.positioned(end)));
         self.serve_as_standby(None, running).await
@@ -95,9 +93,7 @@ impl Instance {
             if self.superseded() {
                 return Ok(Turn::Again);
             }
-            let Some(now) = running.as_mut() else { return Ok(Turn::Again) };
-            now.session = self.cut().await?;
-            let end = self.end_of_log(&now.session).await?;
+            let Some(end) = self.cut(running).await? else { return Ok(Turn::Again) };
             let Some((theirs, history)) = self.history_of(leader) else {
                 self.note(format!("waiting for {} to accept writes", place.instance));
                 return Ok(Turn::Wait(LEADER_KNOWN));
@@ -127,10 +123,20 @@ impl Instance {
         Some((history.timeline?, history))
     }
 
-    /// Nobody is received from after this. The configuration names nobody already.
-    async fn cut(&self) -> Result<Session, Trouble> {
-        let key = self.places.replication_tls.join(key::TLS_KEY);
-        Ok(Cut { key: Some(&key), patience: CUT }.run(|| self.session()).await?)
+    /// Nobody is received from after this, and the log ends here. The configuration names nobody already.
+    async fn cut(&self, running: &mut Option<Running>) -> Result<Option<(Timeline, Lsn)>, Trouble> {
+        let Some(now) = running.as_mut() else { return Ok(None) };
+        if now.end.is_none() {
+            let key = self.places.replication_tls.join(key::TLS_KEY);
+            now.session = Cut { key: Some(&key), patience: CUT }.run(|| self.session()).await?;
+            now.end = Some(self.end_of_log(&now.session).await?);
+        }
+        Ok(now.end)
+    }
+
+    /// Others are not to compare their logs with this one any more.
+    fn tell_no_log(&self) {
+        self.log.send_if_modified(|log| std::mem::take(log) != Log::default());
     }
 
     pub(crate) fn note(&self, message: String) {
@@ -142,7 +148,7 @@ impl Instance {
         if running.as_ref().is_some_and(|now| matches!(now.runs_as, As::Primary(_))) {
             self.end(running).await;
         }
-        self.log.send_replace(Log::default());
+        self.tell_no_log();
         self.volume.announced()?;
         let wanted = As::Standby(upstream.cloned());
         match running.as_mut() {
@@ -153,6 +159,7 @@ impl Instance {
                     if changed {
                         now.postmaster.order(Order::Reload).await;
                     }
+                    now.end = None;
                     now.runs_as = wanted;
                 }
                 Ok(())

@@ -124,6 +124,8 @@ pub struct Running {
     pub session: Session,
     /// As what.
     pub runs_as: As,
+    /// Where the log ends of a standby that was cut off for certain, and follows nobody since.
+    pub end: Option<(Timeline, Lsn)>,
     /// Who holds the reins while it leads.
     pub steward: Option<Steward>,
 }
@@ -339,7 +341,7 @@ impl Instance {
         match session {
             Ok(session) => {
                 self.board.set_started();
-                *running = Some(Running { postmaster, session, runs_as, steward });
+                *running = Some(Running { postmaster, session, runs_as, end: None, steward });
                 Ok(())
             }
             Err(trouble) => {

@@ -98,7 +98,10 @@ impl Instance {
         if !now.session.is_usable() {
             now.session = self.session().await?;
         }
-        let (timeline, _) = self.end_of_log(&now.session).await?;
+        let (timeline, _) = match now.end.take() {
+            Some(end) => end,
+            None => self.end_of_log(&now.session).await?,
+        };
         self.remember_log(term, timeline)?;
         self.write_settings(RunAs::Primary(voters, term))?;
         now.steward = Some(self.hold(&now.postmaster).await);

@@ -174,6 +174,10 @@ impl Driver {
                 Some(news) = self.links.news.recv() => self.told(news),
                 Some(sight) = seen.recv() => self.saw(None, &sight),
                 Some(wish) = self.links.wishes.recv() => self.wished(wish),
+                Ok(()) = self.links.log.changed() => {
+                    self.tell();
+                    Ok(())
+                }
             };
             if let Err(error) = carried {
                 break error;
@@ -394,6 +398,17 @@ impl Driver {
         if *message == Message::Knock && self.links.copy.borrow().is_none() {
             return;
         }
+        self.peers.send(to, message, self.about());
+    }
+
+    /// Whoever is to follow waits for the history that a new primary writes.
+    fn tell(&self) {
+        for (to, ..) in self.peers.who() {
+            self.peers.tell(to, self.about());
+        }
+    }
+
+    fn about(&self) -> About {
         let log = self.links.log.borrow().clone();
         let mut about = About { addresses: self.addresses.clone(), ..About::default() };
         if let Some(timeline) = log.timeline {
@@ -401,7 +416,7 @@ impl Driver {
             about.forks = log.forks;
             about.log = self.record.lock().log().to_vec();
         }
-        self.peers.send(to, message, about);
+        about
     }
 
     fn received(&mut self, letter: Incoming) -> Result<(), DriverError> {
@@ -413,7 +428,10 @@ impl Driver {
             known.insert(from, history);
             changed
         });
-        self.happen(Event::Received { from, message })
+        match message {
+            Some(message) => self.happen(Event::Received { from, message }),
+            None => Ok(()),
+        }
     }
 
     /// Where instances are. What they say themselves, or the Lease says of its holder, counts where no name is found.

@@ -77,7 +77,8 @@ pub struct About {
 /// Every frame after the first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Letter {
-    m: WireMessage,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    m: Option<WireMessage>,
     timeline: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     log: Vec<(Term, Timeline)>,
@@ -89,16 +90,16 @@ pub struct Letter {
 
 impl Letter {
     /// For the wire.
-    pub fn new(message: &Message, about: About) -> Self {
+    pub fn new(message: Option<&Message>, about: About) -> Self {
         let log = about.log.iter().map(|entry| (entry.term, entry.above)).collect();
         let About { timeline, forks, addresses, .. } = about;
-        Self { m: message.into(), timeline, log, forks, addresses }
+        Self { m: message.map(Into::into), timeline, log, forks, addresses }
     }
     /// From the wire.
-    pub fn open(self) -> (Message, About) {
+    pub fn open(self) -> (Option<Message>, About) {
         let log = self.log.iter().map(|(term, above)| WrittenBy { term: *term, above: *above }).collect();
         let Self { m, timeline, forks, addresses, .. } = self;
-        (m.into(), About { timeline, log, forks, addresses })
+        (m.map(Into::into), About { timeline, log, forks, addresses })
     }
 }
 

@@ -69,8 +69,8 @@ pub struct Incoming {
     pub instance: String,
     /// Where it is.
     pub address: IpAddr,
-    /// What it says.
-    pub message: Message,
+    /// What it says to the election, if anything.
+    pub message: Option<Message>,
     /// What goes along with it.
     pub about: About,
 }
@@ -205,6 +205,15 @@ impl Peers {
 
     /// Sends, if that one can be reached within the next second.
     pub fn send(&self, to: MemberId, message: &Message, about: About) {
+        self.post(to, Some(message), about);
+    }
+
+    /// Sends what goes along with messages, when it is news.
+    pub fn tell(&self, to: MemberId, about: About) {
+        self.post(to, None, about);
+    }
+
+    fn post(&self, to: MemberId, message: Option<&Message>, about: About) {
         let frame = match frame(&Letter::new(message, about)) {
             Ok(frame) => frame,
             Err(error) => return tracing::error!(%error, "a message can't be written"),

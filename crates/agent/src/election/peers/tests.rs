@@ -182,7 +182,7 @@ async fn everybody_hears_everybody_in_order() {
                     from: MemberId(u128::from(other) + 1),
                     instance: instance(other + 1),
                     address: cluster.address(other + 1),
-                    message: numbered(round),
+                    message: Some(numbered(round)),
                     about: About { timeline: Some(other.into()), ..About::default() },
                 };
                 assert_eq!(heard, expected);

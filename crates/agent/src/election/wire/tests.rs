@@ -64,7 +64,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 proptest! {
     #[test]
     fn a_message_arrives_as_it_was_sent(message in message(), about in about()) {
-        let bytes = frame(&Letter::new(&message, about.clone())).unwrap();
+        let bytes = frame(&Letter::new(Some(&message), about.clone())).unwrap();
         let letter: Letter = block_on(read(&mut bytes.as_slice())).unwrap();
         prop_assert_eq!(letter.open(), (message, about));
     }
@@ -78,7 +78,7 @@ proptest! {
 #[test]
 fn a_message_looks_like_this() {
     let ask = Ask { request: RequestId(7), term: Term(3), incarnation: Incarnation(9), promise: Span(4000) };
-    let bytes = frame(&Letter::new(&Message::Ask(ask), About { timeline: Some(2), ..About::default() })).unwrap();
+    let bytes = frame(&Letter::new(Some(&Message::Ask(ask)), About { timeline: Some(2), ..About::default() })).unwrap();
     let expected = r#"{"m":{"ask":{"request":7,"term":3,"incarnation":9,"promise":4000}},"timeline":2}"#;
     assert_eq!(std::str::from_utf8(&bytes[4..]).unwrap(), expected);
     assert_eq!(bytes[..4], [0, 0, 0, expected.len() as u8]);
