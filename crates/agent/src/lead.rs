@@ -19,6 +19,7 @@ use crate::election::{Log, News, Role};
 use crate::guard::orders::Order;
 use crate::instance::{As, Instance, Running, TICK, Turn};
 use crate::primary::Primary;
+use crate::pulse;
 use crate::settings::{self, OnVolume, RunAs};
 use crate::trouble::Trouble;
 
@@ -31,6 +32,8 @@ const YOUNG: Duration = Duration::from_secs(60);
 const FAILURES_TOLERATED: u32 = 1;
 /// How often a promoted server is asked whether it is out of recovery.
 const PROMOTED: Duration = Duration::from_millis(5);
+/// How long a promotion may take before another is let try. It takes a tenth of a second, and what is left to replay.
+const PROMOTE_WITHIN: Duration = Duration::from_secs(30);
 /// While voters are on their way into force, and right after a promotion: how often is looked.
 const SOON: Duration = Duration::from_millis(100);
 
@@ -109,6 +112,9 @@ impl Instance {
         now.session.promote().await?;
         while now.session.in_recovery().await? {
             self.board.beat();
+            if began.elapsed() > PROMOTE_WITHIN {
+                return Err(Trouble::NotWritable(format!("not promoted within {PROMOTE_WITHIN:?}")));
+            }
             tokio::time::sleep(PROMOTED).await;
         }
         tracing::info!(term = term.0, millis = began.elapsed().as_millis() as u64, "promoted");
@@ -171,6 +177,12 @@ impl Instance {
         soon.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut failures = 0;
         let began = Instant::now();
+        let _watch = pulse::Watch::over(pulse::Patient {
+            socket: self.places.socket.path().to_owned(),
+            replaceable: self.inputs.config.instances.len() > 1,
+            news: self.news.clone(),
+            complaints: self.complaints.clone(),
+        });
         let mut endpoint_due = began;
         loop {
             let Some(now) = running.as_mut() else { return Ok(Turn::Again) };

@@ -31,6 +31,7 @@ pub mod logs;
 pub mod postmaster;
 pub mod primary;
 pub mod process;
+pub mod pulse;
 pub mod settings;
 pub mod signals;
 pub mod synchronous;

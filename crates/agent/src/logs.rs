@@ -39,6 +39,11 @@ impl Complaints {
         self.last().streaming.clone()
     }
 
+    /// Something that the server itself could not say.
+    pub fn say(&self, why: String) {
+        self.last().fatal = Some(why);
+    }
+
     fn note(&self, record: &Record) {
         if record.level < Level::Error {
             return;

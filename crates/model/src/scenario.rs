@@ -169,6 +169,8 @@ pub fn settings(durability: Durability, poll: u64, planted: Option<Plant>) -> Se
         renew_every: Span(1),
         drift: Span(1),
         stop_budget: Span(0),
+        stop_within: Span(2),
+        shut_down_within: Span(2),
         renew_after: Span(2),
         poll: Span(poll),
         last_poll: Span(poll),

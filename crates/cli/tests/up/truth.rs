@@ -63,6 +63,12 @@ async fn verdict(access: &Access, history: &History, instances: &[Target], fault
 enum Fault {
     /// `kill -9` of the postmaster; its agent lives.
     PostmasterKilled,
+    /// The postmaster is stopped by SIGSTOP: nobody is let in, and who is in works on.
+    PostmasterFrozen,
+    /// Every process of PostgreSQL is: connections stay open, and nothing answers.
+    PostgresFrozen,
+    /// `kill -9` of a backend: PostgreSQL starts itself again.
+    BackendKilled,
     /// `kill -9` of the agent: PostgreSQL dies with it, and the container starts again.
     AgentKilled,
     /// The agent is stopped by SIGSTOP, and goes on when another leads. PostgreSQL lives; nobody extends its time.
@@ -92,10 +98,42 @@ async fn signal(home: &Home, name: &str, port: u16, signal: Signal) -> i32 {
     pid
 }
 
+/// Every process below this one.
+fn descendants(of: i32) -> Vec<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    let children: Vec<i32> = children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+    children.iter().flat_map(|child| [*child].into_iter().chain(descendants(*child))).collect()
+}
+
+/// A backend that serves a client of the probe's.
+fn backend(of: i32) -> i32 {
+    let serves = |pid: &i32| {
+        let title = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&title).contains(": app app ")
+    };
+    descendants(of).into_iter().find(serves).expect("a backend")
+}
+
 async fn hurt(home: &Home, fault: Fault, primary_before: &str) {
     let pods: Api<Pod> = Api::default_namespaced(home.client().await);
     match fault {
         Fault::PostmasterKilled => drop(signal(home, primary_before, POSTGRES_PORT, Signal::SIGKILL).await),
+        Fault::PostmasterFrozen => {
+            signal(home, primary_before, POSTGRES_PORT, Signal::SIGSTOP).await;
+            // Whoever is connected goes on; the next one would wait for ever.
+            eventually("another leads", || async { primary(home).await.filter(|now| now != primary_before) }).await;
+        }
+        Fault::PostgresFrozen => {
+            let postmaster = signal(home, primary_before, POSTGRES_PORT, Signal::SIGSTOP).await;
+            for process in descendants(postmaster) {
+                kill(Pid::from_raw(process), Signal::SIGSTOP).unwrap();
+            }
+        }
+        Fault::BackendKilled => {
+            let target = instance(home, primary_before).await;
+            let postmaster = process(&target, POSTGRES_PORT).expect("a postmaster");
+            kill(Pid::from_raw(backend(postmaster)), Signal::SIGKILL).unwrap();
+        }
         Fault::AgentKilled => drop(signal(home, primary_before, AGENT_PORT, Signal::SIGKILL).await),
         Fault::AllKilled => {
             for name in INSTANCES {
@@ -133,6 +171,9 @@ async fn nothing_is_lost(home: &Home, fault: Fault) {
     hurt(home, fault, &before).await;
     assert!(probe.more_acknowledged(ENOUGH, PATIENCE).await, "{fault:?}: {} in all", probe.acknowledged());
     home.ready("demo", 3).await;
+    if fault == Fault::BackendKilled {
+        assert_eq!(primary(home).await.as_ref(), Some(&before), "a crash of one backend needs no other primary");
+    }
     let history = probe.stop().await.unwrap();
     // A pod that was replaced has another address.
     let verdict = verdict(&access, &history, &instances(home).await, fault).await;
@@ -144,6 +185,14 @@ async fn nothing_is_lost(home: &Home, fault: Fault) {
 async fn nothing_acknowledged_is_lost_when_processes_of_the_primary_are_killed_or_frozen() {
     let home = Home::up(&["--replicas", "3"]).await;
     for fault in [Fault::PostmasterKilled, Fault::AgentKilled, Fault::AgentFrozen, Fault::PostmasterKilled] {
+        nothing_is_lost(&home, fault).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_when_postgresql_is_stuck_and_one_backend_is_no_reason_to_fail_over() {
+    let home = Home::up(&["--replicas", "3"]).await;
+    for fault in [Fault::BackendKilled, Fault::PostmasterFrozen, Fault::PostgresFrozen] {
         nothing_is_lost(&home, fault).await;
     }
 }

@@ -28,7 +28,11 @@ fn begin(state: &mut State, why: Why, because: &'static str, now: Moment, out: &
     if leader.handover.is_some() {
         return;
     }
-    leader.handover = Some(Handover { why, step: HandoverStep::Stopping });
+    let within = match why {
+        Why::Switchover(_) => state.settings.shut_down_within,
+        Why::Crash | Why::CutOff => state.settings.stop_within,
+    };
+    leader.handover = Some(Handover { why, step: HandoverStep::Stopping { until: now.plus(within) } });
     out.push(Effect::Became { phase: Phase::HandingOver, because });
     if planted!(state.settings, HandoverBeforeStop) {
         return stopped(state, None, now, out);
@@ -39,7 +43,7 @@ fn begin(state: &mut State, why: Why, because: &'static str, now: Moment, out: &
 /// Every process of PostgreSQL is gone.
 pub(super) fn stopped(state: &mut State, end: Option<Position>, now: Moment, out: &mut Out) {
     let Role::Leader(Leader { handover: Some(handover), .. }) = &state.role else { return };
-    if handover.step != HandoverStep::Stopping {
+    if !matches!(handover.step, HandoverStep::Stopping { .. }) {
         return;
     }
     let why = handover.why;
@@ -93,7 +97,12 @@ pub(super) fn tick(state: &mut State, now: Moment, out: &mut Out) {
             );
         }
         None => {}
-        Some(Handover { step: HandoverStep::Stopping, .. }) => {}
+        Some(Handover { step: HandoverStep::Stopping { until }, .. }) if *until <= now => {
+            // No consent: it may be writable as long as tenure lasts. The others' promises outlast that.
+            state.stand_back_until = Some(now.plus(state.settings.stand_back));
+            state.become_member("PostgreSQL can't be stopped: tenure lapses, and the others may try", out);
+        }
+        Some(Handover { step: HandoverStep::Stopping { .. }, .. }) => {}
         Some(Handover { why, step: HandoverStep::Polling { ballot, end } })
             if ballot.complete() || ballot.until <= now =>
         {

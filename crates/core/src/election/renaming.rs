@@ -258,6 +258,7 @@ fn age_leader(leader: &mut Leader, aging: &Aging, settings: &Settings) {
     match handover {
         Some(Handover { why: _, step: HandoverStep::Polling { ballot, end: _ } }) => age_ballot(ballot, aging),
         Some(Handover { why: _, step: HandoverStep::Settling { target: _, at_least: _, until } }) => aging.ahead(until),
-        Some(Handover { why: _, step: HandoverStep::Stopping }) | None => {}
+        Some(Handover { why: _, step: HandoverStep::Stopping { until } }) => aging.ahead(until),
+        None => {}
     }
 }

@@ -31,6 +31,10 @@ pub struct Settings {
     pub drift: Span,
     /// What an immediate stop of PostgreSQL may take. Tenure is given up this much before it ends.
     pub stop_budget: Span,
+    /// What the stop before a hand-over may take. A process that waits for a disk can't be killed; then tenure lapses.
+    pub stop_within: Span,
+    /// The same for a shutdown in order, as a switchover begins.
+    pub shut_down_within: Span,
     /// The oldest promise's age at which renewing starts: one round was lost and the next is due.
     pub renew_after: Span,
     /// How long a candidate waits for the answers to its poll: a round trip, and a slow disk at the other end.
@@ -66,6 +70,8 @@ impl Default for Settings {
             renew_every: Span(2_000),
             drift: Span(100),
             stop_budget: Span(500),
+            stop_within: Span(3_000),
+            shut_down_within: Span(15_000),
             renew_after: Span(1_500),
             poll: Span(300),
             last_poll: Span(1_000),

@@ -145,7 +145,10 @@ pub(super) enum Why {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum HandoverStep {
-    Stopping,
+    /// Not for longer than until then: what can't be stopped must not hold the lead.
+    Stopping {
+        until: Moment,
+    },
     Polling {
         ballot: Ballot,
         end: Option<Position>,

@@ -336,6 +336,19 @@ fn a_hand_over_does_not_wait_for_ever_for_a_write_that_nobody_answers() {
 }
 
 #[test]
+fn what_can_t_be_stopped_does_not_hold_the_lead_and_consents_to_nobody() {
+    let mut state = leader();
+    step(&mut state, Event::PostgresCrashed, Moment(400));
+    step(&mut state, Event::Tick, Moment(3_399));
+    assert_eq!(state.phase(), Phase::HandingOver);
+    let effects = step(&mut state, Event::Tick, Moment(3_400));
+    assert_eq!(state.phase(), Phase::Member);
+    assert_eq!(state.tenure(Moment(3_400)), None);
+    assert!(!consents(&effects));
+    assert!(!consents(&step(&mut state, stopped_at(10), Moment(3_500))), "too late");
+}
+
+#[test]
 fn e11_a_restarted_member_waits_longer_than_any_promise_it_may_have_forgotten() {
     let mut state = started();
     step(&mut state, seen(5, OTHER, 3), Moment(100));

@@ -1,10 +1,11 @@
-//! What an agent decides about its own instance: how to start, how to stop, what a standby's state is called, which
-//! standbys commits wait for, and which slots exist.
+//! What an agent decides about its own instance: how to start, how to stop, what a standby's state is called, whether it is
+//! stuck, which standbys commits wait for, and which slots exist.
 //!
 //! Everything here is a pure function of what the agent saw; the agent's crate does the looking and the doing.
 
 pub mod durability;
 pub mod probe;
+pub mod pulse;
 pub mod rejoin;
 pub mod slots;
 pub mod standby;
