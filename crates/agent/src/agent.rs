@@ -76,7 +76,7 @@ fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> StartError {
 
 /// Runs the agent with the environment that its home gave it.
 pub fn main() -> ExitCode {
-    match start() {
+    let code = match start() {
         Ok(code) => code,
         Err(error) => {
             tracing::error!(%error, "the agent can't run");
@@ -85,7 +85,9 @@ pub fn main() -> ExitCode {
             let _ = writeln!(std::io::stderr(), "bellwether agent: {error}");
             ExitCode::FAILURE
         }
-    }
+    };
+    telemetry::flush();
+    code
 }
 
 fn start() -> Result<ExitCode, StartError> {

@@ -1,10 +1,10 @@
 //! PostgreSQL's log: onto standard output as JSON lines, and the last complaints kept, because they are the best answer to
 //! "why is it down" and "why doesn't it stream".
 
-use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellwether_postgres::log::{self, Level, Record};
+use bellwether_runtime::telemetry;
 use tokio::io::AsyncRead;
 
 /// The background process that fetches WAL on a standby, as the log calls it.
@@ -85,13 +85,12 @@ pub async fn forward(stderr: impl AsyncRead + Unpin, complaints: Complaints) {
     }
 }
 
-/// One line. Nobody can be told when standard output is gone.
+/// One line.
 fn print(record: &Record) {
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(record) else { return };
     let mut line = serde_json::Map::from_iter([("logger".to_owned(), "postgres".into())]);
     line.extend(fields);
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{}", serde_json::Value::Object(line));
+    telemetry::line(&serde_json::Value::Object(line).to_string());
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ pub fn operator(options: args::Operator) -> ExitCode {
     if let Err(error) = telemetry::init("operator") {
         return failed(&error.to_string());
     }
-    runtime.block_on(async {
+    let code = runtime.block_on(async {
         let traffic = Arc::default();
         let client = match client::infer_observed(&traffic).await {
             Ok(client) => client,
@@ -66,7 +66,9 @@ pub fn operator(options: args::Operator) -> ExitCode {
             Ok(()) => Exit::Ok.into(),
             Err(error) => failed(&format!("the operator ended: {error}")),
         }
-    })
+    });
+    telemetry::flush();
+    code
 }
 
 fn operator_settings(options: args::Operator, traffic: Arc<Traffic>) -> Settings {

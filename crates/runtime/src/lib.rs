@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod leader;
+pub mod lines;
 pub mod queue;
 pub mod telemetry;
 pub mod traffic;

@@ -4,10 +4,13 @@
 //! read is an error and not a default: a person who asked for `debug` and gets `info` looks in the wrong place.
 
 use std::fs::File;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
+
+use crate::lines::Lines;
 
 /// The environment variable with the filter.
 pub const FILTER: &str = "BELLWETHER_LOG";
@@ -29,7 +32,7 @@ pub enum Format {
 /// Where lines go.
 #[derive(Debug)]
 pub enum Sink {
-    /// Standard output: PID 1 of a container, whose PostgreSQL logs there too.
+    /// Standard output: PID 1 of a container, whose PostgreSQL logs there too. Nobody waits for who reads it ([`crate::lines`]).
     Stdout,
     /// Standard error.
     Stderr,
@@ -50,9 +53,32 @@ pub enum TelemetryError {
         /// What is wrong with it.
         cause: tracing_subscriber::filter::ParseError,
     },
+    /// There is no thread for the log.
+    #[error("no thread for the log: {0}")]
+    Thread(#[from] std::io::Error),
     /// A second initialisation in one process.
     #[error("logging is set up already: one process, one role")]
     Twice,
+}
+
+/// Standard output, once logging is set up.
+static STDOUT: OnceLock<Lines> = OnceLock::new();
+
+/// What is still to be written when a process ends may take this long.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// A line of somebody else's, among our own. Before logging is set up there is nowhere to put it.
+pub fn line(text: &str) {
+    if let Some(lines) = STDOUT.get() {
+        lines.put(format!("{text}\n").as_bytes());
+    }
+}
+
+/// Waits until the log is written, for a moment: the last thing a process does.
+pub fn flush() {
+    if let Some(lines) = STDOUT.get() {
+        lines.flush(LAST_WORDS);
+    }
 }
 
 /// JSON lines on standard output.
@@ -65,7 +91,11 @@ pub fn init_with(role: &str, format: Format, sink: Sink) -> Result<(), Telemetry
     let wanted = std::env::var(FILTER).ok().filter(|value| !value.trim().is_empty());
     let filter = parse_filter(wanted.as_deref())?;
     let writer = match sink {
-        Sink::Stdout => BoxMakeWriter::new(std::io::stdout),
+        Sink::Stdout => {
+            let lines = Lines::into(std::io::stdout())?;
+            let lines = STDOUT.get_or_init(|| lines).clone();
+            BoxMakeWriter::new(move || lines.clone())
+        }
         Sink::Stderr => BoxMakeWriter::new(std::io::stderr),
         Sink::File(file) => BoxMakeWriter::new(Mutex::new(file)),
     };

@@ -1,0 +1,97 @@
+//! What is done to a cluster.
+
+use serde::{Deserialize, Serialize};
+
+/// One thing that is done. Unless it says otherwise, to the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
+    /// `kill -9` of the postmaster; its agent lives.
+    PostmasterKilled,
+    /// The postmaster is stopped by SIGSTOP: nobody is let in, and who is in works on.
+    PostmasterFrozen,
+    /// Every process of PostgreSQL is: connections stay open, and nothing answers.
+    PostgresFrozen,
+    /// `kill -9` of a backend: PostgreSQL starts itself again.
+    BackendKilled,
+    /// `kill -9` of the agent: PostgreSQL dies with it, and the container starts again.
+    AgentKilled,
+    /// The agent is stopped by SIGSTOP, and goes on when another leads. PostgreSQL lives; nobody extends its time.
+    AgentFrozen,
+    /// The pod is deleted as a drain does it: another takes over first.
+    PodDeleted,
+    /// The pod is deleted without a grace period.
+    PodDeletedByForce,
+    /// `kill -9` of the agent of a standby.
+    StandbyKilled,
+    /// Every agent is killed, and with it every PostgreSQL.
+    AllKilled,
+    /// API server and operator stop for twenty seconds. Whoever is connected writes on.
+    ApiFrozen,
+    /// The node is cut off from everything for thirty seconds.
+    NodeCutOff,
+    /// Every process on the node is frozen for thirty seconds.
+    NodeFrozen,
+}
+
+impl Fault {
+    /// Those that need no nodes of their own.
+    pub const EMBEDDED: [Self; 11] = [
+        Self::PostmasterKilled,
+        Self::PostmasterFrozen,
+        Self::PostgresFrozen,
+        Self::BackendKilled,
+        Self::AgentKilled,
+        Self::AgentFrozen,
+        Self::PodDeleted,
+        Self::PodDeletedByForce,
+        Self::StandbyKilled,
+        Self::AllKilled,
+        Self::ApiFrozen,
+    ];
+
+    /// Those that are done on real nodes.
+    pub const NODES: [Self; 7] = [
+        Self::PostmasterKilled,
+        Self::AgentKilled,
+        Self::PodDeleted,
+        Self::PodDeletedByForce,
+        Self::ApiFrozen,
+        Self::NodeCutOff,
+        Self::NodeFrozen,
+    ];
+
+    /// As it is written.
+    pub fn name(self) -> String {
+        serde_json::to_value(self).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        serde_json::from_value(name.into()).ok()
+    }
+
+    /// Whether the primary is to be the same afterwards.
+    pub fn leaves_the_primary(self) -> bool {
+        matches!(self, Self::BackendKilled | Self::StandbyKilled | Self::ApiFrozen)
+    }
+
+    /// Whether another is to lead while it lasts, before writes can go on for everybody.
+    pub fn needs_another(self) -> bool {
+        matches!(self, Self::PostmasterFrozen | Self::PostgresFrozen | Self::NodeCutOff | Self::NodeFrozen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_has_a_name_that_leads_back_to_it() {
+        for fault in Fault::EMBEDDED.into_iter().chain(Fault::NODES) {
+            assert_eq!(Fault::named(&fault.name()), Some(fault), "{fault:?}");
+        }
+        assert_eq!(Fault::PostmasterKilled.name(), "postmaster-killed");
+        assert_eq!(Fault::named("nothing"), None);
+    }
+}

@@ -1,0 +1,202 @@
+//! `bellwether-chaos`: hurts a cluster on this machine for some minutes, by seed, and prints what it cost.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use chaos::embedded::{Outcome, PATIENCE, Site, SiteError};
+use chaos::fault::Fault;
+use chaos::record::{Record, Told};
+use chaos::{plan, record, report};
+use clap::{Parser, Subcommand};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Hurts a running cluster at random, by seed, and counts what was lost and for how long nobody could write.
+#[derive(Debug, Parser)]
+#[command(name = "bellwether-chaos")]
+struct Options {
+    #[command(subcommand)]
+    command: Chosen,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chosen {
+    /// Starts a cluster on this machine, and hurts it.
+    Embedded(Embedded),
+    /// Prints the table of all records.
+    Table {
+        /// Files with records.
+        #[arg(required = true)]
+        records: Vec<PathBuf>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Embedded {
+    /// The `bellwether` to try.
+    #[arg(long, value_name = "FILE")]
+    program: PathBuf,
+    /// For how long. A round that has begun is ended.
+    #[arg(long, default_value_t = 30)]
+    minutes: u64,
+    /// No more rounds than this.
+    #[arg(long)]
+    rounds: Option<u64>,
+    /// Chooses what is done. The same seed goes on where its records end.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Only these, in turn.
+    #[arg(long, value_name = "FAULT", value_delimiter = ',', value_parser = known)]
+    faults: Vec<Fault>,
+    /// Where records are appended.
+    #[arg(long, value_name = "FILE")]
+    records: PathBuf,
+}
+
+fn known(name: &str) -> Result<Fault, String> {
+    let all = || Fault::EMBEDDED.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(", ");
+    Fault::named(name).filter(|fault| Fault::EMBEDDED.contains(fault)).ok_or_else(|| format!("there are: {}", all()))
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let done = match Options::parse().command {
+        Chosen::Embedded(options) => embedded(&options).await,
+        Chosen::Table { records } => table(&records),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            say(&format!("error: {error}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn table(files: &[PathBuf]) -> Result<bool, SiteError> {
+    let mut records = vec![];
+    for file in files {
+        records.extend(record::read(file)?);
+    }
+    say(&report::table(&records));
+    Ok(true)
+}
+
+async fn embedded(options: &Embedded) -> Result<bool, SiteError> {
+    let (began, limit) = (Instant::now(), Duration::from_secs(60 * options.minutes));
+    let before = record::read(&options.records)?.into_iter().filter(|record| record.seed == options.seed);
+    let first = before.map(|record| record.round + 1).max().unwrap_or(0);
+    let directory = tempfile::Builder::new().prefix("bellwether-chaos-").tempdir()?;
+    let up = Up::start(&options.program, directory.path())?;
+    let site = Site { client: up.client(directory.path()).await?, up: up.pid() };
+    say(&format!("seed {}, from round {first}", options.seed));
+    let (mut done, mut clean) = (vec![], true);
+    for number in first.. {
+        if began.elapsed() > limit || options.rounds.is_some_and(|rounds| done.len() as u64 >= rounds) {
+            break;
+        }
+        let round = match options.faults.get(usize::try_from(number).unwrap_or(0) % options.faults.len().max(1)) {
+            Some(fault) => plan::Round { faults: vec![*fault], apart: Duration::ZERO },
+            None => plan::round(options.seed, number, &Fault::EMBEDDED),
+        };
+        let at = jiff::Timestamp::now();
+        let outcome = match site.round(&round.faults, round.apart).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                say(&format!("round {number}: {:?}: {error}", round.faults));
+                say(&format!("everything is kept in {}", directory.keep().display()));
+                return Ok(false);
+            }
+        };
+        let record = recorded(options.seed, number, at, round.faults, &outcome)?;
+        record.append(&options.records)?;
+        say(&line(&record));
+        clean &= record.told.is_clean();
+        done.push(record);
+    }
+    drop(up);
+    say(&report::table(&done));
+    Ok(clean)
+}
+
+fn recorded(
+    seed: u64,
+    round: u64,
+    at: jiff::Timestamp,
+    faults: Vec<Fault>,
+    outcome: &Outcome,
+) -> Result<Record, SiteError> {
+    let verdict = serde_json::to_value(&outcome.verdict).map_err(std::io::Error::from)?;
+    Ok(Record {
+        home: "embedded".to_owned(),
+        seed,
+        round,
+        at,
+        faults,
+        before: outcome.before.clone(),
+        after: outcome.after.clone(),
+        told: Told::read(&verdict),
+        ready_seconds: outcome.ready.as_secs_f64(),
+    })
+}
+
+fn line(record: &Record) -> String {
+    let names: Vec<_> = record.faults.iter().map(|fault| fault.name()).collect();
+    let gap = record.told.gap.map_or("no gap known".to_owned(), |gap| format!("gap {gap:.2} s"));
+    let Told { lost, overlaps, other_lies, ambiguous, takeovers, doubts, .. } = &record.told;
+    format!(
+        "round {}: {}: {} → {}: {gap}, {takeovers} takeovers, {lost} lost, {overlaps} overlaps, {other_lies} other lies, {ambiguous} \
+         ambiguous, {} doubts; ready after {:.1} s",
+        record.round,
+        names.join(", "),
+        record.before,
+        record.after,
+        doubts.len(),
+        record.ready_seconds
+    )
+}
+
+/// `bellwether up`, which ends with this.
+struct Up(Child);
+
+impl Up {
+    fn start(program: &Path, directory: &Path) -> Result<Self, SiteError> {
+        let log = std::fs::File::create(directory.join("up.out"))?;
+        let mut command = Command::new(program);
+        command.arg("up").arg("--data-dir").arg(directory.join("data")).args(["--replicas", "3"]);
+        command.stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
+        Ok(Self(command.spawn()?))
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.0.id()).unwrap_or_default()
+    }
+
+    async fn client(&self, directory: &Path) -> Result<kube::Client, SiteError> {
+        let began = Instant::now();
+        loop {
+            let kubeconfig = directory.join("data").join("kubeconfig");
+            if let Ok(client) = bellwether_runtime::client::from_kubeconfig(&kubeconfig).await {
+                return Ok(client);
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(SiteError::TooLate("the API answers".to_owned()));
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.pid()), Signal::SIGTERM);
+        let _ = self.0.wait();
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a command's output")]
+fn say(text: &str) {
+    println!("{text}");
+}
