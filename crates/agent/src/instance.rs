@@ -397,7 +397,10 @@ impl Instance {
     /// Nothing of PostgreSQL is left after this.
     pub(crate) async fn end(&mut self, running: &mut Option<Running>) {
         if let Some(mut running) = running.take() {
-            self.board.report(|report| report.accepts_sql = false);
+            self.board.report(|report| {
+                report.accepts_sql = false;
+                report.commits_wait = false;
+            });
             running.postmaster.order(Order::Kill).await;
             running.postmaster.ended().await;
             let _ = self.news.send(News::Streaming(None));

@@ -246,6 +246,7 @@ impl Instance {
                 report.term = Some(primary.term.0);
                 report.accepts_sql = true;
                 report.pending_restart = primary.configuration.pending().to_vec();
+                report.commits_wait = primary.commits_wait();
                 report.message = notes;
             }
             // The API being away is no reason to call a primary that answers broken, once it is published.

@@ -5,7 +5,7 @@
 //! wire or in a log (`bellwether_postgres` sends verifiers). Our own commits wait for no standby, or bootstrap would wait for
 //! standbys that wait for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bellwether_api::v1::DurabilityMode;
@@ -29,6 +29,10 @@ const SLOTS_CHECK: Duration = Duration::from_secs(10);
 /// How often acceptance is checked while it holds. With one repetition this stays within the ten seconds in which `Ready` must
 /// fall; each check is a connection with TLS and SCRAM, so not every second.
 const ACCEPTANCE_CHECK: Duration = Duration::from_secs(4);
+/// How long too few standbys may stream before that is said.
+const WAITS: Duration = Duration::from_secs(2);
+/// How long one commit may wait before that is said.
+const STUCK: Duration = Duration::from_secs(5);
 /// The longest that the user's first SQL may take.
 const POST_INIT_DEADLINE: Duration = Duration::from_secs(1800);
 
@@ -47,6 +51,10 @@ pub struct Primary {
     pub configuration: Configuration,
     coming: Coming,
     streaming: BTreeSet<MemberId>,
+    /// Since when fewer of the voters stream than commits wait for.
+    short_since: Option<Instant>,
+    /// Commits that wait, and since when they were seen to.
+    waiting: BTreeMap<(i32, String), Instant>,
     roles_done: bool,
     reload_due: bool,
     slots_due: Instant,
@@ -79,6 +87,8 @@ impl Primary {
             term,
             coming: Coming::Read,
             streaming: BTreeSet::new(),
+            short_since: None,
+            waiting: BTreeMap::new(),
             configuration: Configuration::unknown(),
             roles_done: false,
             reload_due: false,
@@ -120,7 +130,25 @@ impl Primary {
         let standbys = self.session.standbys().await?;
         let streaming = standbys.into_iter().filter(|standby| standby.streaming);
         self.streaming = streaming.filter_map(|standby| MemberId::from_uid(&standby.application_name)).collect();
+        let short = self.voters.as_ref().is_some_and(|voters| self.there(voters) < voters.needed());
+        self.short_since = short.then(|| self.short_since.unwrap_or_else(Instant::now));
+        // A standby that is frozen streams by all accounts until its connection times out.
+        let before = std::mem::take(&mut self.waiting);
+        let since = |commit: &(i32, String)| before.get(commit).copied().unwrap_or_else(Instant::now);
+        self.waiting =
+            self.session.waiting_commits().await?.into_iter().map(|commit| (commit.clone(), since(&commit))).collect();
         Ok(())
+    }
+
+    fn there(&self, voters: &Voters) -> usize {
+        voters.members().iter().filter(|voter| self.streaming.contains(voter)).count()
+    }
+
+    /// Whether commits wait, and not just until a standby has found its new primary.
+    pub fn commits_wait(&self) -> bool {
+        let long = |since: &Instant, limit| since.elapsed() >= limit;
+        self.short_since.is_some_and(|since| long(&since, WAITS))
+            || self.waiting.values().any(|since| long(since, STUCK))
     }
 
     /// Looks whether the voters are in force: no process goes by older ones, and a quorum of these holds what was acknowledged till
@@ -175,12 +203,11 @@ impl Primary {
         let mut notes = vec![];
         let others = others(config, me);
         match &self.voters {
-            Some(voters) => {
-                let there = voters.members().iter().filter(|voter| self.streaming.contains(voter)).count();
-                if there < voters.needed() {
-                    notes.push(format!("commits wait: {there} of {} needed standbys stream", voters.needed()));
-                }
+            Some(voters) if self.commits_wait() => {
+                let there = self.there(voters);
+                notes.push(format!("commits wait: {there} of {} needed standbys stream", voters.needed()));
             }
+            Some(_) => {}
             None if durability::mode(config) != DurabilityMode::Async && !others.is_empty() => {
                 notes.push("commits wait for no standby: too few stream".to_owned());
             }

@@ -40,6 +40,8 @@ reasons! {
     Restarting,
     /// No instance accepts writes.
     NoPrimary,
+    /// Commits wait, because too few standbys stream to acknowledge them. Reads work.
+    NoSynchronousStandby,
     /// An instance is down or doesn't stream.
     ReplicaUnhealthy,
     /// A pod's image can't be had.

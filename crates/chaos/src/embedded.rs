@@ -26,6 +26,8 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 const ENOUGH: u64 = 200;
 /// How long API server and operator are away.
 const AWAY: Duration = Duration::from_secs(20);
+/// How long standbys are frozen: less than the ten seconds after which a primary lets others try.
+const FROZEN: Duration = Duration::from_secs(8);
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
 /// Why a round has no verdict.
@@ -191,6 +193,16 @@ impl Site {
         Ok(pid)
     }
 
+    /// Every process of the standbys: their agents, and what these started.
+    async fn standbys(&self, primary: &str) -> Result<Vec<i32>, SiteError> {
+        let mut all = vec![];
+        for name in INSTANCES.into_iter().filter(|name| *name != primary) {
+            let agent = self.process(name, AGENT_PORT).await?;
+            all.extend([agent].into_iter().chain(descendants(agent)));
+        }
+        Ok(all)
+    }
+
     async fn another_leads(&self, before: &str) -> Result<String, SiteError> {
         eventually("another leads", || async { self.primary().await.filter(|now| now != before) }).await
     }
@@ -222,6 +234,12 @@ impl Site {
             Fault::StandbyKilled => {
                 let standby = INSTANCES.into_iter().find(|name| *name != primary).unwrap_or(primary);
                 self.signal(standby, AGENT_PORT, Signal::SIGKILL).await?;
+            }
+            Fault::StandbysFrozen => {
+                let frozen = self.standbys(primary).await?;
+                frozen.iter().try_for_each(|process| send(*process, Signal::SIGSTOP))?;
+                tokio::time::sleep(FROZEN).await;
+                frozen.iter().try_for_each(|process| send(*process, Signal::SIGCONT))?;
             }
             Fault::AllKilled => {
                 for name in INSTANCES {

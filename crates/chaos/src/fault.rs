@@ -24,6 +24,8 @@ pub enum Fault {
     PodDeletedByForce,
     /// `kill -9` of the agent of a standby.
     StandbyKilled,
+    /// Agent and PostgreSQL of every standby are frozen for eight seconds: commits wait.
+    StandbysFrozen,
     /// Every agent is killed, and with it every PostgreSQL.
     AllKilled,
     /// API server and operator stop for twenty seconds. Whoever is connected writes on.
@@ -36,7 +38,7 @@ pub enum Fault {
 
 impl Fault {
     /// Those that need no nodes of their own.
-    pub const EMBEDDED: [Self; 11] = [
+    pub const EMBEDDED: [Self; 12] = [
         Self::PostmasterKilled,
         Self::PostmasterFrozen,
         Self::PostgresFrozen,
@@ -46,6 +48,7 @@ impl Fault {
         Self::PodDeleted,
         Self::PodDeletedByForce,
         Self::StandbyKilled,
+        Self::StandbysFrozen,
         Self::AllKilled,
         Self::ApiFrozen,
     ];
@@ -73,7 +76,7 @@ impl Fault {
 
     /// Whether the primary is to be the same afterwards.
     pub fn leaves_the_primary(self) -> bool {
-        matches!(self, Self::BackendKilled | Self::StandbyKilled | Self::ApiFrozen)
+        matches!(self, Self::BackendKilled | Self::StandbyKilled | Self::StandbysFrozen | Self::ApiFrozen)
     }
 
     /// Whether another is to lead while it lasts, before writes can go on for everybody.

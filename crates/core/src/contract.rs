@@ -166,6 +166,8 @@ pub struct Report {
     pub system_identifier: Option<SystemIdentifier>,
     /// Whether SQL answers. On a primary: over TLS, as the application's user, not in recovery.
     pub accepts_sql: bool,
+    /// On a primary: whether commits wait, because fewer standbys stream than must acknowledge.
+    pub commits_wait: bool,
     /// Why it isn't further, for people; with progress in tens of per cent while it joins.
     pub message: Option<String>,
     /// Parameters whose new value waits for a restart of PostgreSQL.

@@ -106,6 +106,13 @@ impl Home {
         eventually(&format!("{cluster} is Ready with {instances} instances"), is_ready).await
     }
 
+    /// Status and reason of a condition.
+    pub async fn condition(&self, cluster: &str, kind: &str) -> Option<(String, String)> {
+        let api: Api<PostgresCluster> = Api::default_namespaced(self.client().await);
+        let conditions = api.get_opt(cluster).await.ok()??.status?.conditions;
+        conditions.into_iter().find(|condition| condition.type_ == kind).map(|found| (found.status, found.reason))
+    }
+
     pub async fn connection(&self, cluster: &str) -> Connection {
         Connection::of(&self.client().await, self.path(), "default", cluster).await.unwrap()
     }

@@ -55,3 +55,29 @@ async fn there_is_no_failover_for_a_backend_a_standby_or_the_api() {
 async fn nothing_acknowledged_is_lost_when_pods_are_deleted_or_all_are_killed() {
     all(&[Fault::PodDeleted, Fault::PodDeletedByForce, Fault::AllKilled]).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_that_wait_for_standbys_are_said_reads_work_and_it_goes_on_by_itself() {
+    let home = Home::up(&["--replicas", "3"]).await;
+    home.ready("demo", 3).await;
+    home.execute("demo", "create table waits (id int)").await;
+    let site = Site { client: home.client().await, up: i32::try_from(home.pid()).unwrap() };
+    let primary = site.primary().await.unwrap();
+    let (frozen, reason, read, written) = tokio::join!(
+        site.hurt(Fault::StandbysFrozen, &primary),
+        crate::home::eventually("it is said", || async {
+            home.condition("demo", "Ready").await.filter(|(status, _)| status == "False").map(|(_, reason)| reason)
+        }),
+        home.number("demo", &primary, "select count(*) from pg_class"),
+        async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            home.execute("demo", "insert into waits values (1)").await;
+        },
+    );
+    frozen.unwrap();
+    assert_eq!(reason, "NoSynchronousStandby");
+    assert!(read.is_some());
+    let () = written;
+    home.ready("demo", 3).await;
+    assert_eq!(home.number("demo", &primary, "select count(*) from waits").await, Some(1));
+}

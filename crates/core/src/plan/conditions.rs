@@ -88,9 +88,13 @@ fn ready(view: &View<'_>, phase: Phase) -> Says {
     let spec = &view.parent.cluster.spec;
     let needed = usize::try_from(spec.replicas - 1).unwrap_or(0).div_ceil(2);
     let streaming = view.pods().filter(|pod| pod.streams()).count();
+    let reason = if view.established() { Reason::NoSynchronousStandby } else { Reason::Joining };
     if effective_durability(spec.durability.mode, spec.replicas) == DurabilityMode::Quorum && streaming < needed {
-        let reason = if view.established() { Reason::ReplicaUnhealthy } else { Reason::Joining };
         return not(reason, format!("durability quorum needs {needed} streaming standbys, {streaming} stream"));
+    }
+    // A standby may not have noticed that nobody hears it.
+    if primary.report.known().is_some_and(|report| report.commits_wait) {
+        return not(reason, format!("commits on {} wait: too few standbys acknowledge them; reads work", primary.name));
     }
     Says {
         type_: READY,

@@ -169,6 +169,19 @@ impl Session {
         row.map_or(Ok(None), |row| Answer { what: WHAT, row: &row }.parsed("flushed"))
     }
 
+    /// The statements whose commit waits for standbys, each by its process and when it began.
+    pub async fn waiting_commits(&self) -> Result<Vec<(i32, String)>, SqlError> {
+        const WHAT: &str = "ask which commits wait";
+        const SQL: &str = "select pid, query_start::text as began from pg_stat_get_activity(null) where wait_event in ('SyncRep', 'SyncRepWait')";
+        let rows = self.within(WHAT, self.client.query(SQL, &[])).await?;
+        let waits = |row: &Row| {
+            let row = Answer { what: WHAT, row };
+            let began: Option<String> = row.get("began")?;
+            Ok((row.get("pid")?, began.unwrap_or_default()))
+        };
+        rows.iter().map(waits).collect()
+    }
+
     /// How far a primary has written its log.
     pub async fn written(&self) -> Result<Lsn, SqlError> {
         const WHAT: &str = "ask where the log is";

@@ -138,7 +138,20 @@ fn quorum_without_a_streaming_standby_is_not_ready() {
     }
     world.step();
     let (status, reason, message) = world.condition("Ready");
-    assert_eq!((status.as_str(), reason.as_str()), ("False", "ReplicaUnhealthy"), "{message}");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "NoSynchronousStandby"), "{message}");
+}
+
+#[test]
+fn a_primary_whose_commits_wait_is_not_ready_whatever_the_standbys_say() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    let pod = world.get(Kind::Pod, "orders-1");
+    let report = &mut pod["metadata"]["annotations"][bellwether_api::labels::REPORT];
+    let mut told: serde_json::Value = serde_json::from_str(report.as_str().expect("a report")).expect("JSON");
+    told["commitsWait"] = true.into();
+    *report = told.to_string().into();
+    world.step();
+    let (status, reason, message) = world.condition("Ready");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "NoSynchronousStandby"), "{message}");
 }
 
 #[test]
