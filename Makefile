@@ -78,6 +78,14 @@ image: setup ## The operator's image as an OCI archive with its SBOM (IMAGE=name
 image-check: setup ## Build the image twice, in two fresh clones, and compare (minutes)
 	@hack/image --check
 
+.PHONY: chaos
+chaos: setup ## Hurt a cluster at random while the probe writes (MINUTES=30 SEED=… ON=embedded|nodes; docs/proof/failover.md)
+	@hack/chaos $(or $(ON),embedded) $(ARGS)
+
+.PHONY: bench-failover
+bench-failover: setup ## Measure the write gap of each fault, one after the other (ROUNDS=20 ON=embedded|nodes)
+	@hack/bench-failover $(or $(ON),embedded) $(or $(ROUNDS),20)
+
 .PHONY: e2e
 e2e: setup ## End-to-end tests on a real three-node Kubernetes (root; E2E="word …" chooses by name; docs/e2e.md)
 	@hack/e2e $(E2E)

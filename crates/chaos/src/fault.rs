@@ -74,6 +74,11 @@ impl Fault {
         serde_json::from_value(name.into()).ok()
     }
 
+    /// Whether it is done to a whole node.
+    pub fn is_of_a_node(self) -> bool {
+        matches!(self, Self::NodeCutOff | Self::NodeFrozen)
+    }
+
     /// Whether the primary is to be the same afterwards.
     pub fn leaves_the_primary(self) -> bool {
         matches!(self, Self::BackendKilled | Self::StandbyKilled | Self::StandbysFrozen | Self::ApiFrozen)

@@ -112,7 +112,7 @@ async fn embedded(options: &Embedded) -> Result<bool, SiteError> {
         };
         let record = recorded(options.seed, number, at, round.faults, &outcome)?;
         record.append(&options.records)?;
-        say(&line(&record));
+        say(&record.line());
         clean &= record.told.is_clean();
         done.push(record);
     }
@@ -140,22 +140,6 @@ fn recorded(
         told: Told::read(&verdict),
         ready_seconds: outcome.ready.as_secs_f64(),
     })
-}
-
-fn line(record: &Record) -> String {
-    let names: Vec<_> = record.faults.iter().map(|fault| fault.name()).collect();
-    let gap = record.told.gap.map_or("no gap known".to_owned(), |gap| format!("gap {gap:.2} s"));
-    let Told { lost, overlaps, other_lies, ambiguous, takeovers, doubts, .. } = &record.told;
-    format!(
-        "round {}: {}: {} → {}: {gap}, {takeovers} takeovers, {lost} lost, {overlaps} overlaps, {other_lies} other lies, {ambiguous} \
-         ambiguous, {} doubts; ready after {:.1} s",
-        record.round,
-        names.join(", "),
-        record.before,
-        record.after,
-        doubts.len(),
-        record.ready_seconds
-    )
 }
 
 /// `bellwether up`, which ends with this.

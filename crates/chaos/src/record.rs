@@ -94,9 +94,21 @@ impl Told {
 }
 
 impl Record {
-    /// Whether another led afterwards, or the same one in a later life.
-    pub fn failed_over(&self) -> bool {
-        self.told.takeovers > 0
+    /// For people.
+    pub fn line(&self) -> String {
+        let names: Vec<_> = self.faults.iter().map(|fault| fault.name()).collect();
+        let gap = self.told.gap.map_or("no gap known".to_owned(), |gap| format!("gap {gap:.2} s"));
+        let Told { lost, overlaps, other_lies, ambiguous, takeovers, doubts, .. } = &self.told;
+        format!(
+            "round {}: {}: {} → {}: {gap}, {takeovers} takeovers, {lost} lost, {overlaps} overlaps, {other_lies} other lies, {ambiguous} \
+             ambiguous, {} doubts; ready after {:.1} s",
+            self.round,
+            names.join(", "),
+            self.before,
+            self.after,
+            doubts.len(),
+            self.ready_seconds
+        )
     }
 
     /// Appends it.

@@ -4,6 +4,7 @@
 //! with a look at the audit log of all of them.
 
 mod audit;
+mod chaos;
 mod evidence;
 mod failure;
 mod figures;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
+use ::chaos::fault::Fault;
 use clap::{Args, Parser, Subcommand};
 use harness::Layout;
 
@@ -61,6 +63,26 @@ enum Command {
         /// And for how many under pgbench [default: as long].
         #[arg(long, env = "LOAD")]
         load: Option<u64>,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Hurt a cluster at random, by seed, while the probe writes (docs/proof/failover.md).
+    Chaos {
+        /// For how many minutes. A round that has begun is ended.
+        #[arg(long, default_value_t = 30)]
+        minutes: u64,
+        /// No more rounds than this.
+        #[arg(long)]
+        rounds: Option<u64>,
+        /// Chooses what is done. The same seed goes on where its records end.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Only these, in turn.
+        #[arg(long, value_name = "FAULT", value_delimiter = ',', value_parser = fault)]
+        faults: Vec<Fault>,
+        /// Where records are appended.
+        #[arg(long, value_name = "FILE")]
+        records: PathBuf,
         #[command(flatten)]
         of: Of,
     },
@@ -147,6 +169,14 @@ fn run(command: Command) -> Outcome<ExitCode> {
             ));
             Ok(if count.failed == 0 && count.passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
+        Command::Chaos { minutes, rounds, seed, faults, records, of } => {
+            let target = of.target();
+            ensure(target.home == Home::Harness, || "chaos needs the harness's own nodes".to_owned())?;
+            let limit = Duration::from_secs(60 * minutes);
+            let wanted = chaos::Wanted { limit, rounds, seed, faults: &faults, records: &records };
+            let clean = chaos::run(&World::new(target, seed)?, &wanted)?;
+            Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
         Command::Figures { creations, idle, load, of } => {
             let target = of.target();
             ensure(target.home == Home::Harness, || {
@@ -157,6 +187,11 @@ fn run(command: Command) -> Outcome<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+fn fault(name: &str) -> Result<Fault, String> {
+    let all = || Fault::NODES.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(", ");
+    Fault::named(name).filter(|fault| Fault::NODES.contains(fault)).ok_or_else(|| format!("there are: {}", all()))
 }
 
 /// A seed that is another one next time.

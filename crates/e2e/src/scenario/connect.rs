@@ -60,7 +60,8 @@ fn psql(namespace: &Namespace<'_>, connection: &str, query: &str) -> Outcome<Str
     })
 }
 
-fn in_client(namespace: &Namespace<'_>, script: &str) -> Outcome<String> {
+/// What a shell in that pod prints.
+pub fn in_client(namespace: &Namespace<'_>, script: &str) -> Outcome<String> {
     Ok(namespace.kubectl(["exec", "client", "--", "sh", "-c", script]).output()?.trim().to_owned())
 }
 

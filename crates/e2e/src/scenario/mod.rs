@@ -2,14 +2,14 @@
 
 mod access;
 mod conformance;
-mod connect;
+pub mod connect;
 mod create;
 mod deletion;
 mod killed;
 mod manifest;
 mod metrics;
 mod placement;
-mod probed;
+pub mod probed;
 mod refused;
 mod restricted;
 mod trouble;

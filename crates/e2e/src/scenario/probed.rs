@@ -19,7 +19,7 @@ use crate::world::World;
 /// Rows on each side of a fault: several seconds of the load that a verdict asks for.
 const ROWS: u64 = 1000;
 /// Where the probe is in its pod.
-const PROGRAM: &str = "/tmp/bellwether-probe";
+pub const PROGRAM: &str = "/tmp/bellwether-probe";
 
 /// How the primary is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +107,7 @@ fn check(namespace: &Namespace<'_>, history: &str) -> Outcome<String> {
 }
 
 /// Each instance under the name that its certificate covers, at the address that its pod has now.
-fn servers(namespace: &Namespace<'_>, option: &str) -> Outcome<Vec<String>> {
+pub fn servers(namespace: &Namespace<'_>, option: &str) -> Outcome<Vec<String>> {
     let pods = namespace.list(["pods", "-l", "bellwether.dev/cluster=demo"])?;
     ensure(pods.len() == 3, || format!("{} pods", pods.len()))?;
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();

@@ -1,0 +1,186 @@
+//! Chaos on real nodes: what `bellwether-chaos` does on one machine, done to pods, nodes and networks, by the same plan and into the same
+//! records.
+//!
+//! The probe runs by itself in a pod for as long as a round takes: a command that is kept open would end with the API server.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ::chaos::fault::Fault;
+use ::chaos::record::{Record, Told};
+use ::chaos::{plan, record, report};
+use harness::fault::{self, Cut, ObjectName};
+use harness::layout::Node;
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::failure::{Failure, Outcome, ensure, eventually};
+use crate::namespace::{COMES_UP, Namespace};
+use crate::output::say;
+use crate::scenario::connect::{client, in_client};
+use crate::scenario::probed::{PROGRAM, servers};
+use crate::world::World;
+
+/// Writes before a fault, and after it, last about this long.
+const BEFORE: Duration = Duration::from_secs(4);
+const AFTER: Duration = Duration::from_secs(12);
+/// How long what lasts lasts: longer than everything that waits for it to be over.
+const LASTS: Duration = Duration::from_secs(20);
+/// How the kernel shows a postmaster, and nobody else in its container.
+const POSTMASTER: &str = "bin/postgres -D";
+
+/// What is to be done.
+#[derive(Debug)]
+pub struct Wanted<'a> {
+    /// For how long. A round that has begun is ended.
+    pub limit: Duration,
+    /// No more rounds than this.
+    pub rounds: Option<u64>,
+    /// Chooses what is done. The same seed goes on where its records end.
+    pub seed: u64,
+    /// Only these, in turn.
+    pub faults: &'a [Fault],
+    /// Where records are appended.
+    pub records: &'a Path,
+}
+
+/// Hurts a cluster of three. Answers whether nothing is proven against it.
+pub fn run(world: &World, wanted: &Wanted<'_>) -> Outcome<bool> {
+    let io = |error: std::io::Error| Failure::Wrong(format!("{}: {error}", wanted.records.display()));
+    let before = record::read(wanted.records).map_err(io)?.into_iter().filter(|record| record.seed == wanted.seed);
+    let first = before.map(|record| record.round + 1).max().unwrap_or(0);
+    world.with_chart()?;
+    let namespace = world.namespace("chaos")?;
+    namespace.ready_cluster("demo", &json!({}))?;
+    namespace.apply(&client(&namespace, "demo"))?;
+    namespace.kubectl(["wait", "--for=condition=Ready", "pod/client", "--timeout=50s"]).go()?;
+    let program = world.target.probe.as_ref().ok_or_else(|| Failure::Wrong("there is no probe".to_owned()))?;
+    namespace.kubectl(["cp", &program.display().to_string(), &format!("client:{PROGRAM}")]).go()?;
+    let (began, mut done) = (Instant::now(), vec![]);
+    for number in first.. {
+        if began.elapsed() > wanted.limit || wanted.rounds.is_some_and(|rounds| done.len() as u64 >= rounds) {
+            break;
+        }
+        let faults = match wanted.faults.get(usize::try_from(number).unwrap_or(0) % wanted.faults.len().max(1)) {
+            Some(fault) => vec![*fault],
+            None => plan::round(wanted.seed, number, &Fault::NODES).faults,
+        };
+        let record = round(world, &namespace, wanted.seed, number, faults)?;
+        record.append(wanted.records).map_err(io)?;
+        say(&record.line());
+        done.push(record);
+    }
+    say(&report::table(&done));
+    Ok(done.iter().all(|record| record.told.is_clean()))
+}
+
+fn round(world: &World, namespace: &Namespace<'_>, seed: u64, number: u64, faults: Vec<Fault>) -> Outcome<Record> {
+    let at = jiff::Timestamp::now();
+    namespace.wait_ready("demo")?;
+    if faults.iter().any(|fault| fault.is_of_a_node()) {
+        away_from_the_client(namespace)?;
+    }
+    let before = namespace.primary("demo")?;
+    let lasting = faults.iter().filter(|fault| lasts(**fault)).count();
+    let length =
+        BEFORE + AFTER * u32::try_from(faults.len()).unwrap_or(1) + LASTS * u32::try_from(lasting).unwrap_or(0);
+    let history = format!("/tmp/{seed}-{number}-{}.jsonl", at.as_second());
+    let started = Instant::now();
+    start(namespace, &history, length)?;
+    std::thread::sleep(BEFORE);
+    let hurt = Instant::now();
+    for (index, fault) in faults.iter().enumerate() {
+        // The status of a cluster is kept by the API, which may be away.
+        let primary = if index == 0 { before.clone() } else { namespace.primary("demo").unwrap_or(before.clone()) };
+        harm(world, namespace, &primary, *fault)?;
+    }
+    std::thread::sleep(length.saturating_sub(started.elapsed()));
+    namespace.wait_ready("demo")?;
+    let ready = hurt.elapsed();
+    eventually("the probe to end", COMES_UP, || {
+        let running = in_client(namespace, &format!("pgrep -f '{PROGRAM} run' | wc -l"))?;
+        ensure(running == "0", || format!("{running} run"))
+    })?;
+    let verdict = check(namespace, &history)?;
+    in_client(namespace, &format!("rm {history}"))?;
+    Ok(Record {
+        home: "nodes".to_owned(),
+        seed,
+        round: number,
+        at,
+        faults,
+        before,
+        after: namespace.primary("demo")?,
+        told: Told::read(&verdict),
+        ready_seconds: ready.as_secs_f64(),
+    })
+}
+
+fn lasts(fault: Fault) -> bool {
+    matches!(fault, Fault::ApiFrozen | Fault::NodeCutOff | Fault::NodeFrozen)
+}
+
+fn start(namespace: &Namespace<'_>, history: &str, length: Duration) -> Outcome {
+    let servers = servers(namespace, "--direct")?.join(" ");
+    let run = format!("{PROGRAM} run --secret /app --duration {}s --history {history} {servers}", length.as_secs());
+    in_client(namespace, &format!("nohup {run} >/tmp/probe.out 2>&1 </dev/null &")).map(drop)
+}
+
+/// The verdict, whatever it is.
+fn check(namespace: &Namespace<'_>, history: &str) -> Outcome<serde_json::Value> {
+    let servers = servers(namespace, "--instance")?.join(" ");
+    let text = in_client(namespace, &format!("{PROGRAM} check {history} --secret /app --json {servers} || true"))?;
+    serde_json::from_str(&text).map_err(|error| Failure::Wrong(format!("no verdict: {error}: {text}")))
+}
+
+fn node_of(namespace: &Namespace<'_>, pod: &str) -> Outcome<Node> {
+    let node = namespace.get(["pod", pod])?["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+    node.parse().map_err(Failure::Wrong)
+}
+
+/// Whoever is cut off with the primary sees no gap: another leads first, on another node.
+fn away_from_the_client(namespace: &Namespace<'_>) -> Outcome {
+    let primary = namespace.primary("demo")?;
+    let here = node_of(namespace, "client")?;
+    if node_of(namespace, &primary)? != here {
+        return Ok(());
+    }
+    namespace.kubectl(["delete", "pod", &primary]).go()?;
+    eventually("a primary on another node", COMES_UP, || {
+        let primary = namespace.primary("demo")?;
+        ensure(node_of(namespace, &primary)? != here, || format!("{primary} leads"))
+    })?;
+    namespace.wait_ready("demo")
+}
+
+/// Does it; what lasts is over when this returns.
+fn harm(world: &World, namespace: &Namespace<'_>, primary: &str, fault: Fault) -> Outcome {
+    let layout = &world.target.layout;
+    let pod = ObjectName { namespace: namespace.name.clone(), name: primary.to_owned() };
+    match fault {
+        Fault::PostmasterKilled => Ok(fault::signal_process(layout, &pod, None, POSTMASTER, Signal::SIGKILL)?),
+        Fault::AgentKilled => Ok(fault::kill_container(layout, &pod, None)?),
+        Fault::PodDeleted => Ok(namespace.kubectl(["delete", "pod", primary, "--wait=false"]).go()?),
+        Fault::PodDeletedByForce => {
+            Ok(namespace.kubectl(["delete", "pod", primary, "--force", "--grace-period=0"]).go()?)
+        }
+        Fault::ApiFrozen => {
+            fault::stop_api()?;
+            std::thread::sleep(LASTS);
+            Ok(fault::start_api(layout)?)
+        }
+        Fault::NodeCutOff => {
+            let node = node_of(namespace, primary)?;
+            fault::cut(node, Cut::Both)?;
+            std::thread::sleep(LASTS);
+            Ok(fault::heal(node)?)
+        }
+        Fault::NodeFrozen => {
+            let node = node_of(namespace, primary)?;
+            fault::freeze(node)?;
+            std::thread::sleep(LASTS);
+            Ok(fault::thaw(node)?)
+        }
+        other => Err(Failure::Wrong(format!("{} is not done to nodes", other.name()))),
+    }
+}
