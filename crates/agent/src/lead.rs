@@ -214,6 +214,12 @@ impl Instance {
                     }
                     continue;
                 }
+                Ok(()) = self.lease.changed() => {
+                    if let Err(error) = self.look_for_request(&mut primary).await {
+                        tracing::warn!(%error, "can't look whether a switchover is possible");
+                    }
+                    continue;
+                }
                 _ = tick.tick() => {}
             }
             self.board.beat();

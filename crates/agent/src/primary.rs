@@ -13,12 +13,15 @@ use bellwether_core::contract::{InstanceConfig, POSTGRES_PORT, SUPERUSER, key};
 use bellwether_core::election::{MemberId, Voters};
 use bellwether_core::instance::durability;
 use bellwether_core::instance::slots::{self, Slot, SlotOwner};
+use bellwether_core::instance::switchover::{self, Candidate, Refusal};
+use bellwether_core::lease_object;
 use bellwether_core::wal::{Lsn, Term};
 use bellwether_postgres::SlotName;
 use bellwether_postgres::sql::{Remote, Sender, Session, SqlError, TlsClient};
 use tokio::time::Instant;
 
 use crate::configuration::Configuration;
+use crate::election::driver::Wish;
 use crate::instance::{Instance, SQL_DEADLINE};
 use crate::settings::SettingsError;
 use crate::synchronous;
@@ -53,6 +56,8 @@ pub struct Primary {
     streaming: BTreeSet<MemberId>,
     /// Since when fewer of the voters stream than commits wait for.
     short_since: Option<Instant>,
+    /// The version of the Lease whose request was looked at, and why it was not followed.
+    asked: Option<(String, Option<Refusal>)>,
     /// Commits that wait, and since when they were seen to.
     waiting: BTreeMap<(i32, String), Instant>,
     roles_done: bool,
@@ -89,6 +94,7 @@ impl Primary {
             streaming: BTreeSet::new(),
             short_since: None,
             waiting: BTreeMap::new(),
+            asked: None,
             configuration: Configuration::unknown(),
             roles_done: false,
             reload_due: false,
@@ -213,6 +219,7 @@ impl Primary {
             }
             None => {}
         }
+        notes.extend(self.asked.iter().filter_map(|(_, refusal)| Some(refusal.as_ref()?.to_string())));
         notes.extend(self.configuration.complaints().iter().cloned());
         (!notes.is_empty()).then(|| notes.join("; "))
     }
@@ -223,6 +230,36 @@ fn others(config: &InstanceConfig, me: &str) -> BTreeSet<String> {
 }
 
 impl Instance {
+    /// Looks whether somebody asks for another primary, and hands over if that can be.
+    pub(crate) async fn look_for_request(&mut self, primary: &mut Primary) -> Result<(), Trouble> {
+        let request = self.lease.borrow_and_update().known().and_then(|object| {
+            let version = object["metadata"]["resourceVersion"].as_str()?;
+            Some((version.to_owned(), lease_object::switchover(object)?.to_owned()))
+        });
+        let Some((version, wanted)) = request else {
+            primary.asked = None;
+            return Ok(());
+        };
+        if primary.asked.as_ref().is_some_and(|(seen, _)| *seen == version) {
+            return Ok(());
+        }
+        let lags = primary.session.lags().await?;
+        let lag =
+            |id: MemberId| lags.iter().find(|(name, _)| MemberId::from_uid(name) == Some(id)).map(|(_, lag)| *lag);
+        let standbys: Vec<Candidate> =
+            self.peers.who().into_iter().map(|(id, name, _)| Candidate { name, id, lag: lag(id) }).collect();
+        let chosen = switchover::choose(&wanted, &standbys);
+        match &chosen {
+            Ok(target) => {
+                tracing::info!(wanted, %target, "a switchover is asked for");
+                let _ = self.wishes.send(Wish::Switchover(Some(*target)));
+            }
+            Err(refusal) => tracing::warn!(%refusal, "a switchover is not begun"),
+        }
+        primary.asked = Some((version, chosen.err()));
+        Ok(())
+    }
+
     /// Roles, passwords and the application's database, as the mounted Secrets have them.
     pub(crate) async fn keep_roles(&self, primary: &mut Primary) -> Result<(), Trouble> {
         if primary.roles_done {

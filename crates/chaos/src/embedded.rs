@@ -5,13 +5,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use bellwether_api::names::Names;
 use bellwether_api::v1::PostgresCluster;
 use bellwether_core::contract::{AGENT_PORT, POSTGRES_PORT};
+use bellwether_core::instance::switchover::ANY;
+use bellwether_core::lease_object::SWITCHOVER;
 use bellwether_embedded::proc;
 use bellwether_embedded::view::ClusterView;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -260,6 +264,12 @@ impl Site {
             Fault::PodDeletedByForce => {
                 let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
                 drop(pods.delete(primary, &now).await?);
+            }
+            Fault::Switchover => {
+                let leases: Api<Lease> = Api::default_namespaced(self.client.clone());
+                let patch = Patch::Merge(serde_json::json!({"metadata": {"annotations": {SWITCHOVER: ANY}}}));
+                leases.patch(&Names::of(CLUSTER).lease(), &PatchParams::default(), &patch).await?;
+                self.another_leads(primary).await?;
             }
             Fault::ApiFrozen => {
                 send(self.up, Signal::SIGSTOP)?;

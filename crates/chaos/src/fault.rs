@@ -22,6 +22,8 @@ pub enum Fault {
     PodDeleted,
     /// The pod is deleted without a grace period.
     PodDeletedByForce,
+    /// Nothing is broken: the primary is asked to hand over.
+    Switchover,
     /// `kill -9` of the agent of a standby.
     StandbyKilled,
     /// Agent and PostgreSQL of every standby are frozen for eight seconds: commits wait.
@@ -38,7 +40,7 @@ pub enum Fault {
 
 impl Fault {
     /// Those that need no nodes of their own.
-    pub const EMBEDDED: [Self; 12] = [
+    pub const EMBEDDED: [Self; 13] = [
         Self::PostmasterKilled,
         Self::PostmasterFrozen,
         Self::PostgresFrozen,
@@ -47,6 +49,7 @@ impl Fault {
         Self::AgentFrozen,
         Self::PodDeleted,
         Self::PodDeletedByForce,
+        Self::Switchover,
         Self::StandbyKilled,
         Self::StandbysFrozen,
         Self::AllKilled,
@@ -54,11 +57,12 @@ impl Fault {
     ];
 
     /// Those that are done on real nodes.
-    pub const NODES: [Self; 7] = [
+    pub const NODES: [Self; 8] = [
         Self::PostmasterKilled,
         Self::AgentKilled,
         Self::PodDeleted,
         Self::PodDeletedByForce,
+        Self::Switchover,
         Self::ApiFrozen,
         Self::NodeCutOff,
         Self::NodeFrozen,

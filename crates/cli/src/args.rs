@@ -42,6 +42,12 @@ pub enum Role {
     /// Start a cluster in a temporary directory, check that it replicates, measure it, and stop
     #[command(after_long_help = exit::HELP)]
     Try(Try),
+    /// Let another instance of a cluster lead, without losing a commit
+    ///
+    /// The primary shuts down, makes sure that the other has everything, and hands over; writes wait for a fraction of a second. It
+    /// does not begin when no standby streams closely, and goes on leading if the other fails.
+    #[command(after_long_help = exit::HELP)]
+    Switchover(Switchover),
     /// Inside a cluster: run the operator, against the API that KUBECONFIG or the pod's service account names
     Operator(Operator),
     /// Inside a cluster: run PostgreSQL, as PID 1 of a database pod; configured by its environment
@@ -65,6 +71,22 @@ pub struct Place {
     /// The account that PostgreSQL runs as when you are root [default: postgres, else nobody]
     #[arg(long, value_name = "USER")]
     pub postgres_user: Option<String>,
+}
+
+/// Options of `switchover`.
+#[derive(Clone, Debug, Args)]
+pub struct Switchover {
+    /// The cluster
+    pub cluster: String,
+    /// The instance that is to lead [default: the standby that lacks least]
+    #[arg(long, value_name = "INSTANCE")]
+    pub to: Option<String>,
+    /// The cluster's namespace [default: the context's]
+    #[arg(short = 'n', long)]
+    pub namespace: Option<String>,
+    /// The context in KUBECONFIG [default: the current one]
+    #[arg(long)]
+    pub context: Option<String>,
 }
 
 /// Options of `up`.

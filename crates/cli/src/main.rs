@@ -8,6 +8,7 @@ mod bring_up;
 mod exit;
 mod output;
 mod roles;
+mod switchover;
 mod trial;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     match Cli::parse().role {
         Role::Up(options) => bring_up::run(options),
         Role::Try(options) => trial::run(&options),
+        Role::Switchover(options) => switchover::run(&options),
         Role::Operator(options) => roles::operator(options),
         Role::Agent => bellwether_agent::agent::main(),
         Role::InstallAgent(options) => roles::install_agent(&options),

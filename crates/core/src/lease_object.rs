@@ -15,6 +15,15 @@ pub const MEMBERS: &str = "bellwether.dev/members";
 /// Annotation on the Lease: the rules of synchronous replication, JSON. Written by the holder's agent.
 pub const SYNC: &str = "bellwether.dev/sync";
 
+/// Annotation on the Lease: a person or a program wants another primary, this instance or `any`. Whoever writes the Lease next removes it: a
+/// request is for the primary that is asked, and not for its successors.
+pub const SWITCHOVER: &str = "bellwether.dev/switchover";
+
+/// Whom somebody wants as primary.
+pub fn switchover(object: &Value) -> Option<&str> {
+    object["metadata"]["annotations"][SWITCHOVER].as_str()
+}
+
 /// Why a Lease can't be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the Lease's {field} is {found:?}, which is not {expected}: nobody acts on it until it is")]
@@ -89,6 +98,9 @@ pub fn written(seen: &Value, version: LeaseVersion, content: &LeaseContent, now:
         // Who manages which field is told by the write, not repeated in it.
         metadata.remove("managedFields");
         metadata.insert("resourceVersion".to_owned(), version.0.to_string().into());
+    }
+    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+        annotations.remove(SWITCHOVER);
     }
     let texts = |all: &Members| all.iter().map(|id| id.to_string()).collect::<Vec<_>>();
     let rules: Vec<_> = content

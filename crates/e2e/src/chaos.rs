@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use ::chaos::fault::Fault;
 use ::chaos::record::{Record, Told};
 use ::chaos::{plan, record, report};
+use bellwether_core::instance::switchover::ANY;
+use bellwether_core::lease_object::SWITCHOVER;
 use harness::fault::{self, Cut, ObjectName};
 use harness::layout::Node;
 use nix::sys::signal::Signal;
@@ -163,6 +165,10 @@ fn harm(world: &World, namespace: &Namespace<'_>, primary: &str, fault: Fault) -
         Fault::PodDeleted => Ok(namespace.kubectl(["delete", "pod", primary, "--wait=false"]).go()?),
         Fault::PodDeletedByForce => {
             Ok(namespace.kubectl(["delete", "pod", primary, "--force", "--grace-period=0"]).go()?)
+        }
+        Fault::Switchover => {
+            let request = format!("{SWITCHOVER}={ANY}");
+            Ok(namespace.kubectl(["annotate", "lease", "demo", &request]).go()?)
         }
         Fault::ApiFrozen => {
             fault::stop_api()?;

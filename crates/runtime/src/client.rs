@@ -52,6 +52,15 @@ pub async fn infer() -> Result<Client, ClientError> {
     from_config(Config::infer().await.map_err(ClientError::NotConfigured)?)
 }
 
+/// As [`infer`], or from this context of the kubeconfig.
+pub async fn for_context(context: Option<&str>) -> Result<Client, ClientError> {
+    let Some(context) = context else { return infer().await };
+    install_crypto();
+    let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
+    let failed = |cause| ClientError::Kubeconfig { path: format!("context {context:?}"), cause };
+    from_config(Config::from_kubeconfig(&options).await.map_err(failed)?)
+}
+
 /// As [`infer`], with an account of what is sent.
 pub async fn infer_observed(traffic: &Arc<Traffic>) -> Result<Client, ClientError> {
     install_crypto();

@@ -81,3 +81,25 @@ async fn commits_that_wait_for_standbys_are_said_reads_work_and_it_goes_on_by_it
     home.ready("demo", 3).await;
     assert_eq!(home.number("demo", &primary, "select count(*) from waits").await, Some(1));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_switchover_is_asked_for_by_name_and_what_can_t_be_is_refused_with_the_reason() {
+    let home = Home::up(&["--replicas", "3"]).await;
+    home.ready("demo", 3).await;
+    let asked = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(crate::home::BELLWETHER);
+        let output = command.arg("switchover").args(arguments).env("KUBECONFIG", home.kubeconfig()).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let (code, said) = asked(&["demo", "--to", "demo-9"]);
+    assert!(code == Some(1) && said.contains("there are demo-1, demo-2, demo-3"), "{said}");
+    let (code, said) = asked(&["other"]);
+    assert!(code == Some(1) && said.contains("no cluster \"other\""), "{said}");
+    let (code, said) = asked(&["demo", "--to", "demo-1"]);
+    assert!(code == Some(0) && said.contains("leads already"), "{said}");
+    let (code, said) = asked(&["demo", "--to", "demo-3"]);
+    assert!(code == Some(0) && said.contains("demo-1 handed over to demo-3"), "{said}");
+    home.ready("demo", 3).await;
+    nothing_is_lost(&home, Fault::Switchover).await;
+}

@@ -11,3 +11,4 @@ pub mod slots;
 pub mod standby;
 pub mod start;
 pub mod stop;
+pub mod switchover;

@@ -182,6 +182,21 @@ impl Session {
         rows.iter().map(waits).collect()
     }
 
+    /// Those that stream, by name, and the bytes that each has not flushed.
+    pub async fn lags(&self) -> Result<Vec<(String, u64)>, SqlError> {
+        const WHAT: &str = "ask how far the standbys are";
+        const SQL: &str = "select application_name as name,
+                   greatest(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn), 0)::bigint as lag
+              from pg_stat_replication where state = 'streaming' and flush_lsn is not null";
+        let rows = self.within(WHAT, self.client.query(SQL, &[])).await?;
+        let lag = |row: &Row| {
+            let row = Answer { what: WHAT, row };
+            let bytes: i64 = row.get("lag")?;
+            Ok((row.get("name")?, u64::try_from(bytes).unwrap_or_default()))
+        };
+        rows.iter().map(lag).collect()
+    }
+
     /// How far a primary has written its log.
     pub async fn written(&self) -> Result<Lsn, SqlError> {
         const WHAT: &str = "ask where the log is";
