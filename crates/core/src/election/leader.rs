@@ -5,7 +5,7 @@
 
 use super::lease::OwnWrite;
 use super::message::{Ask, Effect, Grant, LeaseContent, LeaseView, Message, Phase};
-use super::state::{Leader, Look, Out, Peer, Role, State};
+use super::state::{Handover, HandoverStep, Leader, Look, Out, Peer, Role, State};
 use super::types::{Deadline, MemberId, Moment};
 use super::{handover, membership, recovery, voters};
 use crate::wal::Term;
@@ -220,9 +220,13 @@ fn promise_missing(state: &State, now: Moment) -> bool {
     state.required().iter().any(|id| age(id).is_none_or(|age| age >= state.settings.renew_after))
 }
 
-/// A round of requests, to everybody who is required and to those who knock.
+/// A round of requests, to everybody who is required and to those who knock. None while they are polled: whoever is asked follows, and one
+/// who follows has no end of its log to tell.
 fn ask(state: &mut State, now: Moment, out: &mut Out) {
     let Role::Leader(leader) = &state.role else { return };
+    if matches!(&leader.handover, Some(Handover { step: HandoverStep::Polling { .. }, .. })) {
+        return;
+    }
     if leader.asked.is_some_and(|asked| now.since(asked) < state.settings.ask_every) {
         return;
     }

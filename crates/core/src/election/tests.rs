@@ -312,6 +312,19 @@ fn e10_a_hand_over_stops_first_then_chooses_and_keeps_no_tenure_beside_its_conse
 }
 
 #[test]
+fn nobody_is_asked_for_a_promise_while_it_is_polled_or_it_would_follow_again_and_not_answer() {
+    let mut state = leader();
+    let asks = |effects: &[Effect]| {
+        effects.iter().any(|effect| matches!(effect, Effect::Send { message: Message::Ask(_), .. }))
+    };
+    step(&mut state, Event::PostgresCrashed, Moment(1_200));
+    step(&mut state, stopped_at(10), Moment(1_290));
+    assert!(!asks(&step(&mut state, Event::Tick, Moment(1_310))), "a round would be due");
+    assert!(!asks(&step(&mut state, Event::Tick, Moment(2_280))));
+    assert!(asks(&step(&mut state, Event::Tick, Moment(2_290))), "nobody answered: it resumes, and asks");
+}
+
+#[test]
 fn a_hand_over_to_one_that_lacks_the_end_of_the_log_is_not_made_and_the_primary_resumes() {
     let mut state = leader();
     step(&mut state, Event::Switchover { target: Some(OTHER) }, Moment(400));

@@ -146,7 +146,7 @@ fn a_primary_whose_commits_wait_is_not_ready_whatever_the_standbys_say() {
     let mut world = World::settled(json!({"replicas": 3}));
     let pod = world.get(Kind::Pod, "orders-1");
     let report = &mut pod["metadata"]["annotations"][bellwether_api::labels::REPORT];
-    let mut told: serde_json::Value = serde_json::from_str(report.as_str().expect("a report")).expect("JSON");
+    let mut told: Value = serde_json::from_str(report.as_str().expect("a report")).expect("JSON");
     told["commitsWait"] = true.into();
     *report = told.to_string().into();
     world.step();
