@@ -100,7 +100,8 @@ fn round(world: &World, namespace: &Namespace<'_>, seed: u64, number: u64, fault
     namespace.wait_ready("demo")?;
     let ready = hurt.elapsed();
     eventually("the probe to end", COMES_UP, || {
-        let running = in_client(namespace, &format!("pgrep -f '{PROGRAM} run' | wc -l"))?;
+        // Brackets, so that the shell that asks is not among them.
+        let running = in_client(namespace, "pgrep -f '[b]ellwether-probe run' | wc -l")?;
         ensure(running == "0", || format!("{running} run"))
     })?;
     let verdict = check(namespace, &history)?;

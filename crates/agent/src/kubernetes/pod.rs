@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::{ApiError, call};
 use crate::backoff::Backoff;
@@ -19,6 +20,9 @@ use crate::environment::Environment;
 
 /// Between two writes at least this: a burst of changes (start-up) becomes one.
 const PAUSE: Duration = Duration::from_millis(200);
+/// A write without an answer may be committed later, over what was written since: for this long is looked, so often.
+const DOUBT: Duration = Duration::from_secs(90);
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Writes each report that differs from the last written one, for ever.
 pub async fn publish(client: kube::Client, environment: Environment, mut reports: watch::Receiver<Report>) {
@@ -26,11 +30,14 @@ pub async fn publish(client: kube::Client, environment: Environment, mut reports
     // A container that was started again says nothing that is said already.
     let mut written = present(&api, &environment).await;
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
+    let mut doubt_until = None;
     loop {
         let report = reports.borrow_and_update().clone();
         if written.as_ref() == Some(&report) {
-            if reports.changed().await.is_err() {
-                return;
+            let in_doubt = doubt_until.is_some_and(|until| Instant::now() < until);
+            tokio::select! {
+                changed = reports.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(LOOK_AGAIN), if in_doubt => written = present(&api, &environment).await.or(written),
             }
             continue;
         }
@@ -43,6 +50,7 @@ pub async fn publish(client: kube::Client, environment: Environment, mut reports
             }
             Err(error) => {
                 tracing::warn!(%error, "the report can't be written");
+                doubt_until = Some(Instant::now() + DOUBT);
                 tokio::time::sleep(backoff.next_wait()).await;
             }
         }
