@@ -236,11 +236,12 @@ impl World {
         let follows = container.follow.map(|id| self.name_of(id));
         let end = self.position(at).map(|position| (position.term.0, position.lsn.0));
         format!(
-            "{} {:?} {:?} follows {follows:?} streams {} log {end:?}",
+            "{} {:?} {:?} follows {follows:?} streams {} log {end:?} says {}",
             instance.name,
             container.state.phase(),
             container.server.state,
             container.server.receiver.is_some(),
+            self.said_on_pod(at).as_deref().unwrap_or("nothing"),
         )
     }
 
