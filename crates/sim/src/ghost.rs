@@ -2,7 +2,7 @@
 //!
 //! Nothing here is known to an agent or to the operator. The first broken promise ends the run.
 
-use bellwether_core::election::{Deadline, Durability, LeaseContent, LeaseView, MemberId, Members, Voters};
+use bellwether_core::election::{Deadline, Durability, LeaseContent, LeaseView, MemberId, Members, Rule, Voters};
 use bellwether_core::fact::Fact;
 use serde_json::Value;
 
@@ -254,11 +254,13 @@ impl World {
     /// A Lease, with names instead of UIDs.
     pub fn lease_in_names(&self, content: &LeaseContent) -> String {
         let names = |all: &Members| all.iter().map(|id| self.name_of(id)).collect::<Vec<_>>().join(" ");
-        let rule = |rule: Option<&Voters>| {
-            rule.map_or_else(
-                || "nobody".to_owned(),
-                |rule| format!("any {} of ({})", rule.needed(), names(rule.members())),
-            )
+        let rule = |rule: &Rule| {
+            let count = |voters: &Voters| format!("any {} of ({})", voters.needed(), names(voters.members()));
+            let voters = rule.voters.as_ref().map_or_else(|| "nobody".to_owned(), count);
+            match rule.former {
+                Some(leader) => format!("{voters} by {}", self.name_of(leader)),
+                None => voters,
+            }
         };
         let rules: Vec<_> = content.sync.rules().map(rule).collect();
         format!(
