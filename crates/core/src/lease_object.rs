@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::election::{LeaseContent, LeaseUid, LeaseVersion, LeaseView, MemberId, Members, Span, Sync, Voters};
+use crate::election::{LeaseContent, LeaseUid, LeaseVersion, LeaseView, MemberId, Members, Rule, Span, Sync, Voters};
 use crate::wal::Term;
 
 /// Annotation on the Lease: the UIDs of every instance that the holder has acknowledged, JSON. Written by the holder's agent.
@@ -33,8 +33,21 @@ pub struct Unreadable {
     expected: &'static str,
 }
 
+/// A rule as it is written. The holder's own is what it asks for, `null` where that is nothing; a former leader's names it too.
 #[derive(Serialize, Deserialize)]
-struct Rule {
+#[serde(untagged)]
+enum Written {
+    Former {
+        by: String,
+        // Said even where it is nothing: what is missing was lost.
+        #[serde(deserialize_with = "Option::deserialize")]
+        rule: Option<Count>,
+    },
+    Own(Option<Count>),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Count {
     needed: usize,
     members: Vec<String>,
 }
@@ -74,15 +87,21 @@ fn members(annotation: &Value) -> Result<Members, Unreadable> {
 fn sync(annotation: &Value) -> Result<Sync, Unreadable> {
     let Some(text) = annotation.as_str() else { return Ok(Sync::default()) };
     let bad = || Unreadable { field: SYNC, found: text.to_owned(), expected: "a list of rules" };
-    let rules: Vec<Option<Rule>> = serde_json::from_str(text).map_err(|_| bad())?;
-    rules
-        .into_iter()
-        .map(|rule| match rule {
-            None => Ok(None),
-            // A rule that nobody can satisfy is no rule for "nobody".
-            Some(rule) => uids(&rule.members).and_then(|all| Voters::new(rule.needed, all)).map(Some).ok_or_else(bad),
-        })
-        .collect()
+    let rules: Vec<Written> = serde_json::from_str(text).map_err(|_| bad())?;
+    rules.into_iter().map(|rule| understood(rule).ok_or_else(bad)).collect()
+}
+
+fn understood(rule: Written) -> Option<Rule> {
+    let (former, count) = match rule {
+        Written::Former { by, rule } => (Some(MemberId::from_uid(&by)?), rule),
+        Written::Own(rule) => (None, rule),
+    };
+    let voters = match count {
+        None => None,
+        // A rule that nobody can satisfy is no rule for "nobody".
+        Some(count) => Some(Voters::new(count.needed, uids(&count.members)?)?),
+    };
+    Some(Rule { former, voters })
 }
 
 fn uids(texts: &[String]) -> Option<Members> {
@@ -103,11 +122,15 @@ pub fn written(seen: &Value, version: LeaseVersion, content: &LeaseContent, now:
         annotations.remove(SWITCHOVER);
     }
     let texts = |all: &Members| all.iter().map(|id| id.to_string()).collect::<Vec<_>>();
-    let rules: Vec<_> = content
-        .sync
-        .rules()
-        .map(|rule| rule.map(|rule| Rule { needed: rule.needed(), members: texts(rule.members()) }))
-        .collect();
+    let rule = |rule: &Rule| {
+        let count = |voters: &Voters| Count { needed: voters.needed(), members: texts(voters.members()) };
+        let voters = rule.voters.as_ref().map(count);
+        match rule.former {
+            Some(leader) => Written::Former { by: leader.to_string(), rule: voters },
+            None => Written::Own(voters),
+        }
+    };
+    let rules: Vec<_> = content.sync.rules().map(rule).collect();
     object["metadata"]["annotations"][MEMBERS] = json!(texts(&content.members)).to_string().into();
     object["metadata"]["annotations"][SYNC] = json!(rules).to_string().into();
     object["spec"]["holderIdentity"] = content.holder.map_or(Value::Null, |holder| holder.to_string().into());
@@ -136,7 +159,10 @@ mod tests {
             holder: Some(A),
             term: Some(Term(3)),
             members: both.clone(),
-            sync: Sync::only(None).joined_by(Voters::new(1, both.without(A))),
+            sync: Sync::only(None)
+                .joined_by(Voters::new(2, both.clone()))
+                .left_by(Some(B))
+                .joined_by(Voters::new(1, both.without(A))),
             duration: Span(6_000),
         }
     }
@@ -163,9 +189,16 @@ mod tests {
 
     #[test]
     fn a_damaged_annotation_is_not_taken_for_none() {
-        for (key, text) in
-            [(MEMBERS, "{"), (MEMBERS, "[\"a\"]"), (SYNC, "[{}]"), (SYNC, "[{\"needed\":0,\"members\":[]}]")]
-        {
+        let former = json!([{"by": B.to_string()}]).to_string();
+        let stranger = json!([{"by": "b", "rule": null}]).to_string();
+        for (key, text) in [
+            (MEMBERS, "{"),
+            (MEMBERS, "[\"a\"]"),
+            (SYNC, "[{}]"),
+            (SYNC, "[{\"needed\":0,\"members\":[]}]"),
+            (SYNC, &former),
+            (SYNC, &stranger),
+        ] {
             let mut object = empty();
             object["metadata"]["annotations"][key] = text.into();
             assert!(read(&object, Span(1)).is_err(), "{key}={text}");

@@ -26,7 +26,7 @@ pub fn expected(plant: Plant) -> Expected {
         TenureKeptAfterHandover | HandoverBeforeStop => FoundIn("switchover"),
         VolumeTakenTwice => FoundIn("pair"),
         EmptyCopyCounted | IdentityByName | QuorumIgnored | ShorterLogWins | LastVoterDropped => FoundIn("quorum"),
-        JointStepIgnored | OldVotersForgotten | FlushNotAwaited => FoundIn("quorum"),
+        JointStepIgnored | OldVotersForgotten | FlushNotAwaited | FormerLeaderForAll => FoundIn("quorum"),
         VotersBeforeRecord => FoundIn("voters"),
         HandoverToAnybody => FoundIn("handover"),
         OksAfterSteppingDown | HigherTermIgnored | LeaderGrants => Harmless("pair-late"),

@@ -4,6 +4,7 @@
 //! write once, answer a poll only with the receiver cut, never knock without a copy, and see to it that the endpoint leads here while
 //! this instance leads.
 
+use bellwether_api::labels;
 use bellwether_api::v1::{InstanceRole, InstanceState};
 use bellwether_core::contract::Report;
 use bellwether_core::election::{Answer, Effect, Event, Incarnation, MemberId, Memory, Message, Phase, State, step};
@@ -199,16 +200,17 @@ impl World {
                 self.happen(who, Event::Written { request, outcome });
             }
             Request::Report(text, _) => {
+                let done = matches!(body, Some(Body::Done(true)));
+                // A late write of an earlier report may have come in between: the pod's watch told of it while the answer was on its way.
+                let said = self.said_on_pod(who.instance).as_deref() == Some(&text);
                 let Some(container) = self.container_mut(who) else { return };
-                match body {
-                    Some(Body::Done(true)) => container.reported = Some(text),
-                    _ => container.reported = None,
-                }
+                container.reported = Some(text).filter(|_| done && said);
                 container.report_due = false;
                 self.report_soon(who);
             }
             Request::Endpoint => {
-                let done = matches!(body, Some(Body::Done(true)));
+                // As with a report: a former leader's late write may have come in between.
+                let done = matches!(body, Some(Body::Done(true))) && self.rw_leads_to(who.instance);
                 if let Some(container) = self.container_mut(who) {
                     container.published = done;
                 }
@@ -235,6 +237,11 @@ impl World {
         if container.server.writable() && leads && !container.published && !asked {
             self.call(who, Request::Endpoint);
         }
+    }
+
+    fn rw_leads_to(&self, instance: usize) -> bool {
+        let slice = self.api.get(Kind::EndpointSlice, &self.api.names.rw());
+        slice.is_some_and(|slice| slice["endpoints"][0]["addresses"][0] == self.instances[instance].address.as_str())
     }
 
     /// The slice's watch shows where `rw` leads. A late write of a former leader's would lead clients away for ever.
@@ -286,6 +293,12 @@ impl World {
             container.reported = None;
             self.report_soon(who);
         }
+    }
+
+    /// The report as it is on the pod.
+    pub fn said_on_pod(&self, instance: usize) -> Option<String> {
+        let pod = self.api.get(Kind::Pod, &self.instances[instance].name)?;
+        pod["metadata"]["annotations"][labels::REPORT].as_str().map(str::to_owned)
     }
 
     fn report(&self, who: Who) -> (Report, &'static str) {

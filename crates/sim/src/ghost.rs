@@ -2,7 +2,7 @@
 //!
 //! Nothing here is known to an agent or to the operator. The first broken promise ends the run.
 
-use bellwether_core::election::{Deadline, Durability, LeaseContent, LeaseView, MemberId, Members, Voters};
+use bellwether_core::election::{Deadline, Durability, LeaseContent, LeaseView, MemberId, Members, Rule, Voters};
 use bellwether_core::fact::Fact;
 use serde_json::Value;
 
@@ -236,11 +236,12 @@ impl World {
         let follows = container.follow.map(|id| self.name_of(id));
         let end = self.position(at).map(|position| (position.term.0, position.lsn.0));
         format!(
-            "{} {:?} {:?} follows {follows:?} streams {} log {end:?}",
+            "{} {:?} {:?} follows {follows:?} streams {} log {end:?} says {}",
             instance.name,
             container.state.phase(),
             container.server.state,
             container.server.receiver.is_some(),
+            self.said_on_pod(at).as_deref().unwrap_or("nothing"),
         )
     }
 
@@ -253,11 +254,13 @@ impl World {
     /// A Lease, with names instead of UIDs.
     pub fn lease_in_names(&self, content: &LeaseContent) -> String {
         let names = |all: &Members| all.iter().map(|id| self.name_of(id)).collect::<Vec<_>>().join(" ");
-        let rule = |rule: Option<&Voters>| {
-            rule.map_or_else(
-                || "nobody".to_owned(),
-                |rule| format!("any {} of ({})", rule.needed(), names(rule.members())),
-            )
+        let rule = |rule: &Rule| {
+            let count = |voters: &Voters| format!("any {} of ({})", voters.needed(), names(voters.members()));
+            let voters = rule.voters.as_ref().map_or_else(|| "nobody".to_owned(), count);
+            match rule.former {
+                Some(leader) => format!("{voters} by {}", self.name_of(leader)),
+                None => voters,
+            }
         };
         let rules: Vec<_> = content.sync.rules().map(rule).collect();
         format!(

@@ -8,7 +8,7 @@ use super::lease::OwnWrite;
 use super::message::{Answer, Effect, LeaseContent, Message, Phase, Question};
 use super::settings::Durability;
 use super::state::{Ballot, Claim, Leader, Look, Member, Out, Quest, Role, State, succession};
-use super::types::{Deadline, MemberId, Members, Moment, Position, RequestId, Voters};
+use super::types::{Deadline, MemberId, Members, Moment, Position, RequestId, Sync, Voters};
 use super::{leader, recovery, voters};
 use crate::wal::Term;
 
@@ -199,22 +199,30 @@ fn decide(state: &mut State, claim: Claim, ballot: &Ballot, now: Moment, out: &m
     set_quest(state, Quest::Writing { request });
 }
 
-/// Whether one of those heard, itself included, is certain to hold every acknowledged commit: by the old rule and by the new in a
-/// joint step.
+/// Whether one of those heard, itself included, is certain to hold every acknowledged commit.
 fn enough(state: &State, ballot: &Ballot, lease: &LeaseContent) -> bool {
     if planted!(state.settings, QuorumIgnored) {
         return true;
-    }
-    // Under quorum, what a leader acknowledged before it had any voter is on its own volume and nowhere else for certain.
-    let alone = lease.sync.rules().any(|rule| rule.is_none());
-    if alone && state.settings.durability == Durability::Quorum {
-        return false;
     }
     let heard = vouching(state, ballot).with(state.me);
     if planted!(state.settings, JointStepIgnored) {
         return lease.sync.newest().is_none_or(|voters| voters.covered_by(&heard));
     }
-    lease.sync.covered_by(&heard)
+    certain(state, &lease.sync, &heard)
+}
+
+/// Whether those `heard`, each with an intact copy, are so many that one of them is certain to hold whatever was acknowledged: by
+/// every rule, so in a joint step by the old and by the new, but for those that a former leader among them answers for.
+pub(super) fn certain(state: &State, sync: &Sync, heard: &Members) -> bool {
+    let open = sync.left_open(heard);
+    if planted!(state.settings, FormerLeaderForAll) && open.len() < sync.rules().count() {
+        return true;
+    }
+    open.iter().all(|rule| match &rule.voters {
+        Some(voters) => voters.covered_by(heard),
+        // Under quorum, what a leader acknowledged before it had any voter is on its own volume and nowhere else for certain.
+        None => state.settings.durability != Durability::Quorum,
+    })
 }
 
 /// Whose word counts for what was acknowledged: a voter that has given its copy up, to clone it anew, has forgotten what it

@@ -147,14 +147,14 @@ fn cut_off(state: &State, leader: &Leader, now: Moment) -> bool {
         && !state.stood_back
         && !leader.peers.iter().any(streams)
         && voters.members().iter().all(silent)
-        && view.content.sync.covered_by(&others)
+        && campaign::certain(state, &view.content.sync, &others)
 }
 
 /// Who takes over: one whose log reaches the end of ours, or, where commits wait for voters, the best of so many that it is certain
 /// to have everything acknowledged.
 fn choose(state: &State, why: Why, ballot: &Ballot, end: Option<Position>) -> Option<(Position, MemberId)> {
     let sync = &state.known.sound()?.content.sync;
-    let certain = sync.newest().is_some() && sync.covered_by(&campaign::vouching(state, ballot));
+    let certain = sync.newest().is_some() && campaign::certain(state, sync, &campaign::vouching(state, ballot));
     let best = ballot.best()?;
     let fit = |(position, _): &(Position, MemberId)| {
         if planted!(state.settings, HandoverToAnybody) {

@@ -52,8 +52,8 @@ pub use renaming::{Ages, Names};
 pub use settings::{Durability, Settings, Unsound};
 pub use state::State;
 pub use types::{
-    Deadline, Incarnation, LeaseUid, LeaseVersion, MemberId, Members, Moment, Position, Promise, RequestId, Span, Sync,
-    Tenure, Voters,
+    Deadline, Incarnation, LeaseUid, LeaseVersion, MemberId, Members, Moment, Position, Promise, RequestId, Rule, Span,
+    Sync, Tenure, Voters,
 };
 
 use lease::Sight;

@@ -87,6 +87,8 @@ pub enum Plant {
     HandoverToAnybody,
     /// A voter whose copy is being made anew is counted as one that would know what was acknowledged.
     EmptyCopyCounted,
+    /// A former leader's word is taken for what a later one acknowledged.
+    FormerLeaderForAll,
 }
 
 impl Plant {
@@ -143,6 +145,7 @@ impl Plant {
             Self::EmptyCopyCounted,
             "A voter whose copy is being made anew is counted as one that would know what was acknowledged.",
         ),
+        (Self::FormerLeaderForAll, "A former leader's word is taken for what a later one acknowledged."),
     ];
 
     /// Its name on a command line.

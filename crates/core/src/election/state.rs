@@ -4,9 +4,7 @@
 use super::lease::{Known, OwnWrite, Sight};
 use super::message::{Consent, Effect, LeaseContent, LeaseView, LeaseWrite, Memory, Message, Phase};
 use super::settings::Settings;
-use super::types::{
-    Deadline, Incarnation, MemberId, Members, Moment, Position, Promise, RequestId, Sync, Tenure, Voters,
-};
+use super::types::{Deadline, Incarnation, MemberId, Members, Moment, Position, Promise, RequestId, Tenure, Voters};
 use super::{Answer, Question};
 use crate::fact::Fact;
 use crate::wal::Term;
@@ -340,8 +338,8 @@ impl Ballot {
     }
 }
 
-/// What the Lease says after a change of leader: the old rules of replication still count beside the new one, until a quorum of
-/// the new voters holds what was acknowledged under the old.
+/// What the Lease says after a change of leader: the old rules of replication, with the name of the one that leaves, still count
+/// beside the new one, until a quorum of the new voters holds what was acknowledged under the old.
 pub(super) fn succession(
     old: &LeaseContent,
     me: MemberId,
@@ -353,7 +351,7 @@ pub(super) fn succession(
         holder: Some(me),
         term: Some(term),
         members: old.members.with(me),
-        sync: if old.sync == Sync::default() { Sync::only(voters) } else { old.sync.joined_by(voters) },
+        sync: old.sync.left_by(old.holder).joined_by(voters),
         duration: settings.lease,
     }
 }

@@ -222,7 +222,7 @@ fn a_joint_step_towards_a_voter_that_died_is_left_by_another_which_forgets_nothi
         }
     }
     let other: Members = [OTHER].into_iter().collect();
-    let rules: Vec<_> = view.content.sync.rules().map(|rule| rule.cloned()).collect();
+    let rules: Vec<_> = view.content.sync.rules().map(|rule| rule.voters.clone()).collect();
     assert_eq!(rules, [Voters::new(1, both.clone()), Voters::new(2, both), Voters::new(1, other)]);
 }
 
@@ -449,7 +449,6 @@ fn answers(effects: &[Effect], whom: MemberId) -> bool {
 
 #[test]
 fn e14_to_yield_is_no_promise_so_that_one_of_three_can_have_the_word_of_everybody() {
-    const THIRD: MemberId = MemberId(3);
     let mut state = started();
     step(&mut state, seen(5, OTHER, 3), Moment(0));
     step(&mut state, Event::Lease { read: None, sight: Fact::Absent }, Moment(10_000));
@@ -500,27 +499,72 @@ fn a_leader_whose_voter_is_gone_does_not_stand_back_while_another_streams() {
     }
 }
 
+const THIRD: MemberId = MemberId(3);
+
+/// Whether `ME` takes the Lease of a third one, which is gone, when `OTHER` answers with this copy.
+fn succeeds(sync: Sync, copy: Option<Position>) -> bool {
+    let mut state = started();
+    let mut view = lease(5, THIRD, 3);
+    view.content.members = view.content.members.with(THIRD);
+    view.content.sync = sync;
+    let sight = Fact::Known(view);
+    step(&mut state, Event::Lease { read: None, sight: sight.clone() }, Moment(100));
+    let read = read_of(&step(&mut state, Event::Tick, Moment(7_000)));
+    let polled = step(&mut state, Event::Lease { read, sight }, Moment(7_000));
+    step(&mut state, cut_at(10), Moment(7_010));
+    let mut event = answer_to(&polled, 3, 10);
+    if let Event::Received { message: Message::Answer(answer), .. } = &mut event {
+        answer.position = copy;
+    }
+    step(&mut state, event, Moment(7_020));
+    write_of(&step(&mut state, Event::Tick, Moment(7_400))).is_some()
+}
+
+const COPY: Position = Position { term: Term(3), timeline: Timeline(1), lsn: Lsn(9) };
+
+fn any(needed: usize, of: &[MemberId]) -> Option<Voters> {
+    Voters::new(needed, of.iter().copied().collect())
+}
+
 #[test]
 fn a_voter_without_a_copy_vouches_for_nothing() {
-    let candidate = |position| {
-        let mut state = started();
-        let mut view = lease(5, MemberId(3), 3);
-        view.content.members = view.content.members.with(MemberId(3));
-        view.content.sync = Sync::only(Voters::new(1, [ME, OTHER].into_iter().collect()));
-        let sight = Fact::Known(view);
-        step(&mut state, Event::Lease { read: None, sight: sight.clone() }, Moment(100));
-        let read = read_of(&step(&mut state, Event::Tick, Moment(7_000)));
-        let polled = step(&mut state, Event::Lease { read, sight }, Moment(7_000));
-        step(&mut state, cut_at(10), Moment(7_010));
-        let mut event = answer_to(&polled, 3, 10);
-        if let Event::Received { message: Message::Answer(answer), .. } = &mut event {
-            answer.position = position;
-        }
-        step(&mut state, event, Moment(7_020));
-        write_of(&step(&mut state, Event::Tick, Moment(7_400))).is_some()
-    };
-    let same = Position { term: Term(3), timeline: Timeline(1), lsn: Lsn(9) };
-    assert_eq!((candidate(Some(same)), candidate(None)), (true, false));
+    let sync = Sync::only(any(1, &[ME, OTHER]));
+    assert_eq!((succeeds(sync.clone(), Some(COPY)), succeeds(sync, None)), (true, false));
+}
+
+#[test]
+fn a_former_leader_with_its_copy_answers_for_what_it_acknowledged_though_a_voter_of_its_is_gone() {
+    let led_by = |former| Sync::only(any(1, &[ME, THIRD])).left_by(Some(former)).joined_by(any(1, &[ME, OTHER]));
+    assert!(succeeds(led_by(OTHER), Some(COPY)));
+    assert!(!succeeds(led_by(OTHER), None), "its copy is not intact");
+    assert!(!succeeds(led_by(MemberId(4)), Some(COPY)), "another one led");
+    let alone = Sync::only(None).left_by(Some(OTHER)).joined_by(any(1, &[ME, OTHER]));
+    assert!(succeeds(alone, Some(COPY)), "what it acknowledged alone is on its own volume");
+}
+
+#[test]
+fn a_former_leader_answers_for_what_was_before_it_and_not_for_what_came_after() {
+    const GONE: MemberId = MemberId(4);
+    let (sound, lost) = (any(1, &[ME, OTHER]), any(1, &[ME, GONE]));
+    let before = Sync::only(lost.clone()).left_by(Some(GONE)).joined_by(any(1, &[GONE, THIRD]));
+    let before = before.left_by(Some(OTHER)).joined_by(sound.clone());
+    assert!(succeeds(before, Some(COPY)), "it had everything when it began");
+    let after = Sync::only(sound).left_by(Some(OTHER)).joined_by(lost);
+    assert!(!succeeds(after, Some(COPY)), "what came after it may be on one that was not heard");
+}
+
+#[test]
+fn who_takes_over_records_whose_rules_it_found() {
+    let of_other = Sync::only(any(1, &[ME])).left_by(Some(OTHER)).joined_by(any(1, &[OTHER]));
+    let taken = state::succession(
+        &LeaseContent { sync: of_other, ..lease(5, THIRD, 3).content },
+        ME,
+        Term(4),
+        any(2, &[OTHER, THIRD]),
+        &Settings::default(),
+    );
+    let leaders: Vec<_> = taken.sync.rules().map(|rule| rule.former).collect();
+    assert_eq!(leaders, [Some(OTHER), Some(THIRD), None]);
 }
 
 #[test]
@@ -548,4 +592,16 @@ fn under_quorum_nobody_succeeds_a_leader_that_acknowledged_alone() {
     for now in (7_020..9_000).step_by(20).map(Moment) {
         assert_eq!(write_of(&step(&mut state, Event::Tick, now)), None);
     }
+}
+
+#[test]
+fn under_quorum_a_hand_over_goes_to_nobody_who_may_lack_what_was_acknowledged_alone() {
+    let mut state = leader();
+    let mut view = lease(7, ME, 3);
+    view.content.sync = Sync::only(None).joined_by(any(1, &[OTHER]));
+    step(&mut state, Event::Lease { read: None, sight: Fact::Known(view) }, Moment(400));
+    step(&mut state, Event::PostgresCrashed, Moment(500));
+    let polled = step(&mut state, stopped_at(10), Moment(600));
+    let effects = step(&mut state, answer_to(&polled, 3, 9), Moment(700));
+    assert!(!consents(&effects) && effects.iter().any(|effect| matches!(effect, Effect::Lead { .. })));
 }

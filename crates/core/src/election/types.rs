@@ -185,47 +185,65 @@ impl Voters {
     }
 }
 
+/// One rule that commits were acknowledged by, or are about to be. Without voters: acknowledged without waiting.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rule {
+    /// The leader that acknowledged by it, when it no longer holds the Lease. None: the present holder.
+    pub former: Option<MemberId>,
+    /// Whom its commits waited for.
+    pub voters: Option<Voters>,
+}
+
 /// The Lease's record of synchronous replication: every rule that an acknowledged commit may have been acknowledged by. More
-/// than one is a joint step; the last is the one in force or about to be. `None` says: acknowledged without waiting.
+/// than one is a joint step; the last is the one in force or about to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Sync(Vec<Option<Voters>>);
+pub struct Sync(Vec<Rule>);
 
 impl Sync {
-    /// One rule alone.
+    /// One rule alone, the holder's.
     pub fn only(voters: Option<Voters>) -> Self {
-        Self(vec![voters])
+        Self(vec![Rule { former: None, voters }])
     }
-    /// These rules and one more, which is to come into force.
+    /// These rules and one more of the holder's, which is to come into force. Of two that ask for the same the later says all.
     #[must_use]
     pub fn joined_by(&self, voters: Option<Voters>) -> Self {
-        let mut all: Vec<_> = self.0.iter().filter(|old| **old != voters).cloned().collect();
-        all.push(voters);
+        let mut all: Vec<_> = self.0.iter().filter(|old| old.voters != voters).cloned().collect();
+        all.push(Rule { former: None, voters });
         Self(all)
     }
+    /// The same rules when another takes the Lease: what was the holder's own is from now on that of a former leader.
+    #[must_use]
+    pub fn left_by(&self, holder: Option<MemberId>) -> Self {
+        self.0.iter().map(|rule| Rule { former: rule.former.or(holder), voters: rule.voters.clone() }).collect()
+    }
     /// Every rule, in the order in which they came into force.
-    pub fn rules(&self) -> impl Iterator<Item = Option<&Voters>> {
-        self.0.iter().map(Option::as_ref)
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.0.iter()
     }
     /// The rule in force, or about to be.
     pub fn newest(&self) -> Option<&Voters> {
-        self.0.last().and_then(Option::as_ref)
+        self.0.last().and_then(|rule| rule.voters.as_ref())
     }
     /// Whether a change is under way.
     pub fn is_joint(&self) -> bool {
         self.0.len() > 1
     }
-    /// Whether those `heard` satisfy every rule: in a joint step, the old and the new.
-    pub fn covered_by(&self, heard: &Members) -> bool {
-        self.0.iter().flatten().all(|voters| voters.covered_by(heard))
+    /// The rules that the former leaders among those `heard` do not answer for. Whoever led had everything when it began and
+    /// wrote itself what it acknowledged, so a former leader whose copy is intact holds all of its own rule and of every earlier
+    /// one, whatever became of their voters. Of later ones it knows nothing.
+    pub fn left_open(&self, heard: &Members) -> &[Rule] {
+        let answers = |rule: &Rule| rule.former.is_some_and(|leader| heard.contains(leader));
+        let from = self.0.iter().rposition(answers).map_or(0, |last| last + 1);
+        &self.0[from..]
     }
     /// Whether commits may be waiting for `id`.
     pub fn counts_on(&self, id: MemberId) -> bool {
-        self.0.iter().flatten().any(|voters| voters.members.contains(id))
+        self.0.iter().filter_map(|rule| rule.voters.as_ref()).any(|voters| voters.members.contains(id))
     }
 }
 
-impl FromIterator<Option<Voters>> for Sync {
-    fn from_iter<I: IntoIterator<Item = Option<Voters>>>(rules: I) -> Self {
+impl FromIterator<Rule> for Sync {
+    fn from_iter<I: IntoIterator<Item = Rule>>(rules: I) -> Self {
         Self(rules.into_iter().collect())
     }
 }
