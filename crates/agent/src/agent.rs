@@ -253,6 +253,7 @@ async fn set_up(
         wishes: wishes.clone(),
         least: BTreeMap::new(),
         stands_since: None,
+        held_back: None,
         lead_after: tokio::time::Instant::now(),
         lease: lease_seen,
         endpoint: Endpoint::new(client.clone(), &environment),

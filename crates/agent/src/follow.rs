@@ -31,6 +31,10 @@ const GENTLE_STOP: Duration = Duration::from_secs(10);
 const CUT: Duration = Duration::from_secs(5);
 /// How often a standby that doesn't stream yet is looked at.
 const SOON: Duration = Duration::from_millis(100);
+/// How long it takes until a new primary's endpoint is known on every node.
+const ENDPOINT_MOVES: Duration = Duration::from_millis(1_500);
+/// … and for how long a former primary waits for one.
+const HELD_BACK: Duration = Duration::from_secs(10);
 /// How often it is asked where a leader is, and which history it has, while that is not known.
 const LEADER_KNOWN: Duration = Duration::from_millis(200);
 
@@ -86,6 +90,10 @@ impl Instance {
             self.note("waiting for the leader's address".to_owned());
             return Ok(Turn::Wait(LEADER_KNOWN));
         };
+        if running.is_none() && !self.may_return(leader)? {
+            self.note(format!("waiting until clients find {}", place.instance));
+            return Ok(Turn::Wait(LEADER_KNOWN));
+        }
         // Nothing is received before the own end is known, and the leader's history.
         let already = running.as_ref().is_some_and(|now| now.runs_as == As::Standby(Some(place.clone())));
         if !already {
@@ -115,6 +123,20 @@ impl Instance {
         }
         self.be_standby(Some(&place), running).await?;
         self.serve_as_standby(Some((leader, place)), running).await
+    }
+
+    /// Whether clients may connect here again. A former primary that is back before the read-write endpoint has moved, on every node,
+    /// would be connected to by who wants to write, and keep them.
+    fn may_return(&mut self, leader: MemberId) -> Result<bool, Trouble> {
+        let was =
+            signal::read(&self.volume.pgdata()).map_err(|cause| Trouble::Io { what: "read standby.signal", cause })?;
+        let now = Instant::now();
+        let (since, led) = self.held_back.unwrap_or((now, None));
+        let led = led.or_else(|| self.history_of(leader).map(|_| now));
+        let moved = led.is_some_and(|led| led.elapsed() >= ENDPOINT_MOVES);
+        let may = was == StartAs::Standby || moved || since.elapsed() >= HELD_BACK;
+        self.held_back = (!may).then_some((since, led));
+        Ok(may)
     }
 
     /// The history that the leader writes, as it told it.

@@ -97,6 +97,8 @@ pub struct Instance {
     pub least: BTreeMap<String, u64>,
     /// Since when it has had nobody to follow.
     pub stands_since: Option<Instant>,
+    /// A former primary that is to follow: since when, and since when the new one is known to lead.
+    pub held_back: Option<(Instant, Option<Instant>)>,
     /// Not before this does it try to start as a primary again.
     pub lead_after: Instant,
     /// The Lease as last seen.

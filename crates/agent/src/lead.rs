@@ -62,6 +62,7 @@ impl Instance {
         let Some(now) = running.as_mut() else { return Ok(Turn::Again) };
         now.runs_as = As::Primary(term);
         self.stands_since = None;
+        self.held_back = None;
         let session = self.session().await?;
         self.tell_log(session.state().await?.timeline);
         let mut primary = Primary::new(session, term);

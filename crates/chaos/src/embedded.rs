@@ -217,16 +217,16 @@ impl Site {
         match fault {
             Fault::PostmasterKilled => drop(self.signal(primary, POSTGRES_PORT, Signal::SIGKILL).await?),
             Fault::PostmasterFrozen => {
-                self.signal(primary, POSTGRES_PORT, Signal::SIGSTOP).await?;
+                let postmaster = self.signal(primary, POSTGRES_PORT, Signal::SIGSTOP).await?;
                 // Whoever is connected goes on; the next one would wait for ever.
-                self.another_leads(primary).await?;
+                ended(postmaster).await?;
             }
             Fault::PostgresFrozen => {
                 let postmaster = self.signal(primary, POSTGRES_PORT, Signal::SIGSTOP).await?;
                 for process in descendants(postmaster) {
                     send(process, Signal::SIGSTOP)?;
                 }
-                self.another_leads(primary).await?;
+                ended(postmaster).await?;
             }
             Fault::BackendKilled => {
                 let postmaster = self.process(primary, POSTGRES_PORT).await?;
@@ -269,7 +269,6 @@ impl Site {
                 let leases: Api<Lease> = Api::default_namespaced(self.client.clone());
                 let patch = Patch::Merge(serde_json::json!({"metadata": {"annotations": {SWITCHOVER: ANY}}}));
                 leases.patch(&Names::of(CLUSTER).lease(), &PatchParams::default(), &patch).await?;
-                self.another_leads(primary).await?;
             }
             Fault::ApiFrozen => {
                 send(self.up, Signal::SIGSTOP)?;
@@ -282,6 +281,12 @@ impl Site {
         }
         Ok(())
     }
+}
+
+/// The agent has ended what was stuck, and reaped it.
+async fn ended(pid: i32) -> Result<(), SiteError> {
+    eventually("what is stuck is ended", || async { (!Path::new(&format!("/proc/{pid}")).exists()).then_some(()) })
+        .await
 }
 
 fn listener(of: &Target, port: u16) -> Option<i32> {

@@ -83,14 +83,12 @@ impl Fault {
         matches!(self, Self::NodeCutOff | Self::NodeFrozen)
     }
 
-    /// Whether the primary is to be the same afterwards.
-    pub fn leaves_the_primary(self) -> bool {
-        matches!(self, Self::BackendKilled | Self::StandbyKilled | Self::StandbysFrozen | Self::ApiFrozen)
-    }
-
-    /// Whether another is to lead while it lasts, before writes can go on for everybody.
-    pub fn needs_another(self) -> bool {
-        matches!(self, Self::PostmasterFrozen | Self::PostgresFrozen | Self::NodeCutOff | Self::NodeFrozen)
+    /// Whether it lasts until somebody has done something about it: nothing else is done meanwhile.
+    pub fn is_waited_for(self) -> bool {
+        matches!(
+            self,
+            Self::PostmasterFrozen | Self::PostgresFrozen | Self::AgentFrozen | Self::NodeCutOff | Self::NodeFrozen
+        )
     }
 }
 

@@ -30,11 +30,9 @@ pub fn round(seed: u64, number: u64, among: &[Fault]) -> Round {
     let pick = |draw: u64, from: &[Fault]| from.get((draw % from.len().max(1) as u64) as usize).copied();
     let first = pick(draw(0), among);
     // After everything was killed there is nothing left to kill; and one that waits for another primary is waited for.
-    let alone =
-        first.is_none_or(|fault| fault == Fault::AllKilled || fault.needs_another() || fault == Fault::AgentFrozen);
+    let alone = first.is_none_or(|fault| fault == Fault::AllKilled || fault.is_waited_for());
     let second = if !alone && draw(1).is_multiple_of(DOUBLE_EVERY) {
-        let others: Vec<_> =
-            among.iter().copied().filter(|fault| !fault.needs_another() && *fault != Fault::AgentFrozen).collect();
+        let others: Vec<_> = among.iter().copied().filter(|fault| !fault.is_waited_for()).collect();
         pick(draw(2), &others)
     } else {
         None

@@ -74,7 +74,7 @@ impl Default for Settings {
             shut_down_within: Span(15_000),
             renew_after: Span(1_500),
             poll: Span(300),
-            last_poll: Span(1_000),
+            last_poll: Span(2_000),
             defer: Span(400),
             drop_voter_after: Span(10_000),
             remove_after: Span(60_000),

@@ -320,8 +320,8 @@ fn nobody_is_asked_for_a_promise_while_it_is_polled_or_it_would_follow_again_and
     step(&mut state, Event::PostgresCrashed, Moment(1_200));
     step(&mut state, stopped_at(10), Moment(1_290));
     assert!(!asks(&step(&mut state, Event::Tick, Moment(1_310))), "a round would be due");
-    assert!(!asks(&step(&mut state, Event::Tick, Moment(2_280))));
-    assert!(asks(&step(&mut state, Event::Tick, Moment(2_290))), "nobody answered: it resumes, and asks");
+    assert!(!asks(&step(&mut state, Event::Tick, Moment(3_280))));
+    assert!(asks(&step(&mut state, Event::Tick, Moment(3_290))), "nobody answered: it resumes, and asks");
 }
 
 #[test]
