@@ -13,7 +13,8 @@ use bellwether_core::instance::switchover::ANY;
 use bellwether_core::lease_object::SWITCHOVER;
 use harness::fault::{self, Cut, ObjectName};
 use harness::layout::Node;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::failure::{Failure, Outcome, ensure, eventually};
@@ -28,8 +29,6 @@ const BEFORE: Duration = Duration::from_secs(4);
 const AFTER: Duration = Duration::from_secs(12);
 /// How long what lasts lasts: longer than everything that waits for it to be over.
 const LASTS: Duration = Duration::from_secs(20);
-/// How the kernel shows a postmaster, and nobody else in its container.
-const POSTMASTER: &str = "bin/postgres -D";
 
 /// What is to be done.
 #[derive(Debug)]
@@ -119,6 +118,11 @@ fn round(world: &World, namespace: &Namespace<'_>, seed: u64, number: u64, fault
     })
 }
 
+/// Its guard's command line ends with the same words.
+fn is_postmaster(command: &str) -> bool {
+    command.split_whitespace().next().is_some_and(|program| program.ends_with("/bin/postgres"))
+}
+
 fn lasts(fault: Fault) -> bool {
     matches!(fault, Fault::ApiFrozen | Fault::NodeCutOff | Fault::NodeFrozen)
 }
@@ -161,7 +165,12 @@ fn harm(world: &World, namespace: &Namespace<'_>, primary: &str, fault: Fault) -
     let layout = &world.target.layout;
     let pod = ObjectName { namespace: namespace.name.clone(), name: primary.to_owned() };
     match fault {
-        Fault::PostmasterKilled => Ok(fault::signal_process(layout, &pod, None, POSTMASTER, Signal::SIGKILL)?),
+        Fault::PostmasterKilled => {
+            let processes = fault::processes(layout, &pod, None)?;
+            let postmaster = processes.iter().find(|process| is_postmaster(&process.command));
+            let pid = postmaster.ok_or_else(|| Failure::Wrong(format!("{primary} has no postmaster")))?.pid;
+            kill(Pid::from_raw(pid), Signal::SIGKILL).map_err(|errno| Failure::Wrong(format!("process {pid}: {errno}")))
+        }
         Fault::AgentKilled => Ok(fault::kill_container(layout, &pod, None)?),
         Fault::PodDeleted => Ok(namespace.kubectl(["delete", "pod", primary, "--wait=false"]).go()?),
         Fault::PodDeletedByForce => {
