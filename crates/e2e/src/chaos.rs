@@ -128,7 +128,7 @@ fn lasts(fault: Fault) -> bool {
 }
 
 fn start(namespace: &Namespace<'_>, history: &str, length: Duration) -> Outcome {
-    let servers = servers(namespace, "--direct")?.join(" ");
+    let servers = eventually("every pod", COMES_UP, || servers(namespace, "--direct"))?.join(" ");
     let run = format!("{PROGRAM} run --secret /app --duration {}s --history {history} {servers}", length.as_secs());
     in_client(namespace, &format!("nohup {run} >/tmp/probe.out 2>&1 </dev/null &")).map(drop)
 }
