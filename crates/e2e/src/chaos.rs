@@ -30,6 +30,9 @@ const AFTER: Duration = Duration::from_secs(12);
 /// How long what lasts lasts: longer than everything that waits for it to be over.
 const LASTS: Duration = Duration::from_secs(20);
 
+/// How long Kubernetes' own watches may take to come back after the API server: a failover before that reaches no node's proxy.
+const RELISTED: Duration = Duration::from_secs(40);
+
 /// What is to be done.
 #[derive(Debug)]
 pub struct Wanted<'a> {
@@ -103,6 +106,9 @@ fn round(world: &World, namespace: &Namespace<'_>, seed: u64, number: u64, fault
         let running = in_client(namespace, "pgrep -f '[b]ellwether-probe run' | wc -l")?;
         ensure(running == "0", || format!("{running} run"))
     })?;
+    if faults.contains(&Fault::ApiFrozen) {
+        std::thread::sleep(RELISTED);
+    }
     let verdict = check(namespace, &history)?;
     in_client(namespace, &format!("rm {history}"))?;
     Ok(Record {
