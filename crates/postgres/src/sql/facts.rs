@@ -98,7 +98,7 @@ const STATE: &str = "
            case when recovery then received::text end as received,
            case when recovery then replayed::text end as replayed,
            case when not recovery then null
-                when received = replayed then 0
+                when received <= replayed then 0
                 else extract(epoch from clock_timestamp() - pg_last_xact_replay_timestamp())
            end::float8 as lag_seconds,
            receiver.status, receiver.sender_host, receiver.slot_name::text as slot,
