@@ -275,9 +275,7 @@ impl Site {
                 tokio::time::sleep(AWAY).await;
                 send(self.up, Signal::SIGCONT)?;
             }
-            Fault::NodeCutOff | Fault::NodeFrozen => {
-                return Err(SiteError::Wrong(format!("{} needs nodes", fault.name())));
-            }
+            of_a_node => return Err(SiteError::Wrong(format!("{} needs nodes", of_a_node.name()))),
         }
         Ok(())
     }

@@ -32,10 +32,18 @@ pub enum Fault {
     AllKilled,
     /// API server and operator stop for twenty seconds. Whoever is connected writes on.
     ApiFrozen,
-    /// The node is cut off from everything for thirty seconds.
+    /// The node is cut off from everything for twenty seconds.
     NodeCutOff,
-    /// Every process on the node is frozen for thirty seconds.
+    /// Every process on the node is frozen for twenty seconds.
     NodeFrozen,
+    /// The node is drained, as an administrator does before maintenance, and put back into service.
+    NodeDrained,
+    /// The node and those of both standbys can't reach each other for thirty seconds. The API is within reach.
+    CutFromStandbys,
+    /// The node can't reach the API for twenty seconds: no reason for another primary.
+    CutFromApi,
+    /// The node of a standby is cut off from everything for twenty seconds: no reason for another primary either.
+    StandbyNodeCutOff,
 }
 
 impl Fault {
@@ -57,7 +65,7 @@ impl Fault {
     ];
 
     /// Those that are done on real nodes.
-    pub const NODES: [Self; 8] = [
+    pub const NODES: [Self; 12] = [
         Self::PostmasterKilled,
         Self::AgentKilled,
         Self::PodDeleted,
@@ -66,6 +74,10 @@ impl Fault {
         Self::ApiFrozen,
         Self::NodeCutOff,
         Self::NodeFrozen,
+        Self::NodeDrained,
+        Self::CutFromStandbys,
+        Self::CutFromApi,
+        Self::StandbyNodeCutOff,
     ];
 
     /// As it is written.
@@ -78,17 +90,22 @@ impl Fault {
         serde_json::from_value(name.into()).ok()
     }
 
-    /// Whether it is done to a whole node.
+    /// Whether it is done to a whole node: whoever watches must be on another.
     pub fn is_of_a_node(self) -> bool {
-        matches!(self, Self::NodeCutOff | Self::NodeFrozen)
+        matches!(
+            self,
+            Self::NodeCutOff
+                | Self::NodeFrozen
+                | Self::NodeDrained
+                | Self::CutFromStandbys
+                | Self::CutFromApi
+                | Self::StandbyNodeCutOff
+        )
     }
 
     /// Whether it lasts until somebody has done something about it: nothing else is done meanwhile.
     pub fn is_waited_for(self) -> bool {
-        matches!(
-            self,
-            Self::PostmasterFrozen | Self::PostgresFrozen | Self::AgentFrozen | Self::NodeCutOff | Self::NodeFrozen
-        )
+        matches!(self, Self::PostmasterFrozen | Self::PostgresFrozen | Self::AgentFrozen) || self.is_of_a_node()
     }
 }
 

@@ -29,6 +29,8 @@ const BEFORE: Duration = Duration::from_secs(4);
 const AFTER: Duration = Duration::from_secs(12);
 /// How long what lasts lasts: longer than everything that waits for it to be over.
 const LASTS: Duration = Duration::from_secs(20);
+/// A primary that can reach the API but no standby lets others try after ten seconds, and they after L more.
+const CUT_FROM_STANDBYS: Duration = Duration::from_secs(30);
 
 /// How long Kubernetes' own watches may take to come back after the API server: a failover before that reaches no node's proxy.
 const RELISTED: Duration = Duration::from_secs(40);
@@ -85,9 +87,7 @@ fn round(world: &World, namespace: &Namespace<'_>, seed: u64, number: u64, fault
         away_from_the_client(namespace)?;
     }
     let before = namespace.primary("demo")?;
-    let lasting = faults.iter().filter(|fault| lasts(**fault)).count();
-    let length =
-        BEFORE + AFTER * u32::try_from(faults.len()).unwrap_or(1) + LASTS * u32::try_from(lasting).unwrap_or(0);
+    let length = BEFORE + faults.iter().map(|fault| AFTER + lasts(*fault)).sum::<Duration>();
     let history = format!("/tmp/{seed}-{number}-{}.jsonl", at.as_second());
     let started = Instant::now();
     start(namespace, &history, length)?;
@@ -129,8 +129,14 @@ fn is_postmaster(command: &str) -> bool {
     command.split_whitespace().next().is_some_and(|program| program.ends_with("/bin/postgres"))
 }
 
-fn lasts(fault: Fault) -> bool {
-    matches!(fault, Fault::ApiFrozen | Fault::NodeCutOff | Fault::NodeFrozen)
+/// How long it lasts.
+fn lasts(fault: Fault) -> Duration {
+    match fault {
+        Fault::CutFromStandbys => CUT_FROM_STANDBYS,
+        Fault::ApiFrozen => LASTS,
+        of_a_node if of_a_node.is_of_a_node() => LASTS,
+        _ => Duration::ZERO,
+    }
 }
 
 fn start(namespace: &Namespace<'_>, history: &str, length: Duration) -> Outcome {
@@ -191,18 +197,39 @@ fn harm(world: &World, namespace: &Namespace<'_>, primary: &str, fault: Fault) -
             std::thread::sleep(LASTS);
             Ok(fault::start_api(layout)?)
         }
-        Fault::NodeCutOff => {
+        Fault::NodeCutOff => cut_for_a_while(node_of(namespace, primary)?, &[Cut::Both], fault),
+        Fault::CutFromApi => cut_for_a_while(node_of(namespace, primary)?, &[Cut::Api], fault),
+        Fault::CutFromStandbys => {
             let node = node_of(namespace, primary)?;
-            fault::cut(node, Cut::Both)?;
-            std::thread::sleep(LASTS);
-            Ok(fault::heal(node)?)
+            cut_for_a_while(node, &node.others().map(Cut::From).collect::<Vec<_>>(), fault)
+        }
+        Fault::StandbyNodeCutOff => {
+            let kept = [node_of(namespace, primary)?, node_of(namespace, "client")?];
+            let free = Node::ALL.into_iter().find(|node| !kept.contains(node));
+            let node = free.ok_or_else(|| Failure::Wrong("no node is without primary and client".to_owned()))?;
+            cut_for_a_while(node, &[Cut::Both], fault)
         }
         Fault::NodeFrozen => {
             let node = node_of(namespace, primary)?;
             fault::freeze(node)?;
-            std::thread::sleep(LASTS);
+            std::thread::sleep(lasts(fault));
             Ok(fault::thaw(node)?)
+        }
+        Fault::NodeDrained => {
+            let node = node_of(namespace, primary)?;
+            let drained = fault::drain(layout, node, COMES_UP);
+            // Back into service also when it failed, or no later round would begin.
+            fault::uncordon(layout, node)?;
+            Ok(drained?)
         }
         other => Err(Failure::Wrong(format!("{} is not done to nodes", other.name()))),
     }
+}
+
+fn cut_for_a_while(node: Node, cuts: &[Cut], fault: Fault) -> Outcome {
+    for cut in cuts {
+        fault::cut(node, *cut)?;
+    }
+    std::thread::sleep(lasts(fault));
+    Ok(fault::heal(node)?)
 }
