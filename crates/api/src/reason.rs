@@ -44,6 +44,8 @@ reasons! {
     NoSynchronousStandby,
     /// An instance is down or doesn't stream.
     ReplicaUnhealthy,
+    /// PostgreSQL on an instance is stopped because a person wants it so.
+    Fenced,
     /// A pod's image can't be had.
     ImageUnavailable,
     /// A pod can't be placed on a node.

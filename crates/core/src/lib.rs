@@ -8,6 +8,7 @@ pub mod check;
 pub mod contract;
 pub mod election;
 pub mod fact;
+pub mod fence;
 pub mod instance;
 pub mod lease_object;
 pub mod object;

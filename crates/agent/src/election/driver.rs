@@ -29,6 +29,8 @@ use super::peers::{About, Incoming, Peers};
 use super::record::Record;
 use super::{History, Log, Manner, News, Role, Want};
 use crate::clock;
+use crate::environment::Environment;
+use crate::inputs::Inputs;
 use crate::kubernetes::lease::{self, Leases, Put};
 use crate::kubernetes::pod;
 
@@ -72,6 +74,22 @@ pub struct Links {
     pub phase: watch::Sender<(Phase, &'static str)>,
 }
 
+/// Whether PostgreSQL here may run, as a person wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fence {
+    /// It is to be stopped.
+    Up,
+    /// It may run.
+    Down,
+}
+
+impl Fence {
+    /// As the mounted configuration has it.
+    pub fn of(inputs: &Inputs, environment: &Environment) -> Self {
+        if inputs.config.fenced.contains(&environment.instance) { Self::Up } else { Self::Down }
+    }
+}
+
 /// What somebody wants of the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
@@ -79,6 +97,8 @@ pub enum Wish {
     Switchover(Option<MemberId>),
     /// Other settings.
     Settings(Settings),
+    /// PostgreSQL here stopped, or no longer.
+    Fence(Fence),
     /// What this leader writes: whoever is no member yet is told nothing unasked.
     AskForHistory(MemberId),
 }
@@ -115,13 +135,14 @@ pub struct Driver {
     returned: mpsc::UnboundedReceiver<Back>,
     lease_span: bellwether_core::election::Span,
     gentle: bool,
+    fence: Fence,
     addresses: BTreeMap<String, IpAddr>,
 }
 
 impl Driver {
     /// A process that has just started.
     pub fn new(
-        settings: Settings,
+        wish: (Settings, Fence),
         record: Record,
         peers: Peers,
         api: (Leases, Api<Pod>),
@@ -129,6 +150,7 @@ impl Driver {
         links: Links,
     ) -> Self {
         let (leases, pods) = api;
+        let (settings, fence) = wish;
         let (back, returned) = mpsc::unbounded_channel();
         let state = {
             let record = record.lock();
@@ -149,6 +171,7 @@ impl Driver {
             returned,
             lease_span,
             gentle: false,
+            fence,
             addresses: BTreeMap::new(),
         }
     }
@@ -156,6 +179,10 @@ impl Driver {
     /// Runs until it can't go on.
     pub async fn run(mut self, mut incoming: mpsc::Receiver<Incoming>) -> DriverError {
         let (sights, mut seen) = mpsc::unbounded_channel();
+        // Before anything else: whoever is fenced from the start never tries to lead.
+        if let Err(error) = self.wished(Wish::Fence(self.fence)) {
+            return error;
+        }
         let follow = tokio::spawn(self.leases.clone().follow(sights));
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -229,13 +256,18 @@ impl Driver {
                 self.send(leader, &Message::Poll(poll));
                 Ok(())
             }
-            Wish::Switchover(target) => {
-                self.gentle = true;
-                let carried = self.happen(Event::Switchover { target });
-                self.gentle = false;
-                carried
-            }
+            Wish::Switchover(target) => self.happen_gently(Event::Switchover { target }),
+            Wish::Fence(Fence::Up) => self.happen_gently(Event::Fenced),
+            Wish::Fence(Fence::Down) => self.happen(Event::FenceLifted),
         }
+    }
+
+    /// If PostgreSQL is stopped for this, then in order, so that standbys get everything.
+    fn happen_gently(&mut self, event: Event) -> Result<(), DriverError> {
+        self.gentle = true;
+        let carried = self.happen(event);
+        self.gentle = false;
+        carried
     }
 
     fn told(&mut self, news: News) -> Result<(), DriverError> {

@@ -45,7 +45,8 @@ fn set_quest(state: &mut State, quest: Quest) {
 
 /// By what right this instance might lead now.
 fn claim(state: &State, now: Moment) -> Option<Claim> {
-    if state.known.pending() || state.stand_back_until.is_some_and(|until| until > now) {
+    let stands_back = state.fenced || state.stand_back_until.is_some_and(|until| until > now);
+    if state.known.pending() || stands_back {
         return None;
     }
     if state.known.damage().is_some() {
@@ -267,6 +268,10 @@ pub(super) fn won(state: &mut State, sent: &OwnWrite, now: Moment, out: &mut Out
     if asked_for != Some(sent.request) && !planted!(state.settings, OksAfterSteppingDown) {
         return;
     }
+    if state.fenced {
+        // It was sent before the wish came. The Lease names this instance now, and another takes it after L.
+        return set_quest(state, Quest::None);
+    }
     let Some(view) = state.known.sound() else { return };
     let (term, lease, holder) = (view.content.term, view.content.duration, view.content.holder);
     let (Some(term), true) = (term, holder == Some(state.me)) else { return };
@@ -313,7 +318,7 @@ pub(super) fn lead(state: &mut State, term: Term, wrote: Moment, until: Moment, 
 fn knock(state: &mut State, now: Moment, out: &mut Out) {
     let Some(view) = state.known.sound() else { return };
     let Some(holder) = view.content.holder else { return };
-    if view.content.members.contains(state.me) || holder == state.me {
+    if view.content.members.contains(state.me) || holder == state.me || state.fenced {
         return;
     }
     let Role::Member(member) = &mut state.role else { return };

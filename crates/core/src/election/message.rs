@@ -207,6 +207,10 @@ pub enum Event {
     },
     /// This instance initialised the database of a cluster that never had a leader.
     Initialised,
+    /// A person wants PostgreSQL here stopped, until further notice.
+    Fenced,
+    /// No longer.
+    FenceLifted,
 }
 
 /// What the agent wants done, in this order.

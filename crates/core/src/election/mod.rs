@@ -21,6 +21,7 @@ macro_rules! planted {
 }
 
 mod campaign;
+mod fence;
 mod handover;
 mod leader;
 mod lease;
@@ -76,6 +77,8 @@ pub fn step(state: &mut State, event: Event, now: Moment) -> Vec<Effect> {
         Event::VotersInForce { voters } => voters::in_force(state, voters.as_ref()),
         Event::Switchover { target } => handover::switchover(state, target, now, &mut out),
         Event::Initialised => state.initialised = true,
+        Event::Fenced => fence::fenced(state),
+        Event::FenceLifted => fence::lifted(state),
     }
     match state.role {
         Role::Leader(_) => leader::tick(state, now, &mut out),

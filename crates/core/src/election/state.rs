@@ -29,6 +29,8 @@ pub struct State {
     /// Whether it stood back already since it last heard a voter; twice would be a vacancy without end.
     pub(super) stood_back: bool,
     pub(super) initialised: bool,
+    /// A person wants PostgreSQL here stopped.
+    pub(super) fenced: bool,
     pub(super) role: Role,
 }
 
@@ -137,6 +139,7 @@ pub(super) struct Handover {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Why {
     Switchover(Option<MemberId>),
+    Fence,
     Crash,
     CutOff,
 }
@@ -179,6 +182,7 @@ impl State {
             stand_back_until: None,
             stood_back: false,
             initialised: false,
+            fenced: false,
             role: Role::Member(Member::default()),
         }
     }

@@ -36,6 +36,23 @@ fn of_action(action: &Action) -> Option<Note> {
     }
 }
 
+/// Somebody fenced instances, or lifted that.
+pub fn of_fences(before: Option<&PostgresClusterStatus>, after: &PostgresClusterStatus) -> Option<Note> {
+    let said = |status: &PostgresClusterStatus| {
+        let condition = status.conditions.iter().find(|condition| condition.type_ == super::conditions::FENCED)?;
+        Some(condition.message.clone())
+    };
+    let (before, after) = (before.and_then(said), said(after));
+    if before == after {
+        return None;
+    }
+    let note = |reason: &str, message| Note { warning: false, reason: reason.to_owned(), message };
+    Some(match after {
+        Some(message) => note("Fenced", message),
+        None => note("FenceLifted", "no instance is fenced any more".to_owned()),
+    })
+}
+
 /// The cluster entered another phase.
 pub fn of_phase(before: Option<&PostgresClusterStatus>, after: &PostgresClusterStatus) -> Option<Note> {
     let phase = after.phase?;
