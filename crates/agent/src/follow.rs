@@ -271,7 +271,7 @@ impl Instance {
             }
             match now.session.state().await {
                 Ok(state) if !state.in_recovery => return Err(Trouble::PromotedByOthers),
-                Ok(state) if leader.is_none() => self.report_standing(&state, now.postmaster.pid()),
+                Ok(state) if leader.is_none() => self.report_standing(&state, now.end, now.postmaster.pid()),
                 Ok(state) => {
                     self.stands_since = None;
                     let receiving = state.receiver.as_ref().is_some_and(|receiver| receiver.streaming);
@@ -305,15 +305,19 @@ impl Instance {
     }
 
     /// An election takes a second or two, and many attempts when somebody is missing: only what lasts is said, and once.
-    fn report_standing(&mut self, state: &ServerState, postmaster_pid: Option<i32>) {
+    fn report_standing(&mut self, state: &ServerState, end: Option<(Timeline, Lsn)>, postmaster_pid: Option<i32>) {
         self.board.set_vitals(vitals(state, postmaster_pid));
         let since = *self.stands_since.get_or_insert_with(Instant::now);
         if since.elapsed() >= RECONNECT_GRACE {
+            // It stands still, so this is said once; and it is what a person needs who has to choose.
+            let end = end.and_then(|end| self.positioned(end));
+            let end =
+                end.map(|end| format!("; its log ends at {} of term {}", end.lsn, end.term.0)).unwrap_or_default();
             self.board.report(|report| {
                 report.role = Some(InstanceRole::Standby);
                 report.state = InstanceState::NotStreaming;
                 report.accepts_sql = true;
-                report.message = Some("there is no leader to follow".to_owned());
+                report.message = Some(format!("there is no leader to follow{end}"));
             });
         }
     }

@@ -48,6 +48,12 @@ pub enum Role {
     /// does not begin when no standby streams closely, and goes on leading if the other fails.
     #[command(after_long_help = exit::HELP)]
     Switchover(Switchover),
+    /// Make an instance lead that may lack acknowledged commits, when those are lost for good who would know
+    ///
+    /// For nothing else: a primary that is lost is replaced by itself, and `switchover` loses nothing. Shows what is known and who is
+    /// missing, and asks for the cluster's name. Refused while somebody leads.
+    #[command(after_long_help = exit::HELP)]
+    Failover(Failover),
     /// Stop PostgreSQL on an instance, and keep it stopped until `unfence`
     ///
     /// For an instance that must serve nobody: its disk is suspect, its machine is to be looked at. Its agent goes on, and its volume is
@@ -104,6 +110,28 @@ pub struct Where {
     /// The context in KUBECONFIG [default: the current one]
     #[arg(long)]
     pub context: Option<String>,
+}
+
+/// Options of `failover`.
+#[derive(Clone, Debug, Args)]
+pub struct Failover {
+    /// The cluster
+    pub cluster: String,
+    /// The instance that is to lead [default: the one with the longest log of those who answer]
+    #[arg(long, value_name = "INSTANCE")]
+    pub to: Option<String>,
+    /// Lead though it is not certain that nothing is lost
+    #[arg(long)]
+    pub force: bool,
+    /// Acknowledged commits may be lost for good
+    #[arg(long)]
+    pub accept_data_loss: bool,
+    /// Don't ask
+    #[arg(short = 'y', long)]
+    pub yes: bool,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub place: Where,
 }
 
 /// Options of `fence`.

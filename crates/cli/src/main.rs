@@ -8,6 +8,7 @@ mod bring_up;
 mod cluster;
 mod consent;
 mod exit;
+mod failover;
 mod fence;
 mod output;
 mod roles;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Role::Up(options) => bring_up::run(options),
         Role::Try(options) => trial::run(&options),
         Role::Switchover(options) => switchover::run(&options),
+        Role::Failover(options) => failover::run(&options),
         Role::Fence(options) => fence::run(&options),
         Role::Unfence(options) => fence::lift(&options),
         Role::Operator(options) => roles::operator(options),

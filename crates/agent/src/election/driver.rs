@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use bellwether_core::contract::Leader;
 use bellwether_core::election::{
-    Answer, Deadline, Effect, Event, Incarnation, LeaseVersion, MemberId, Message, Outcome, Phase, Poll, Question,
-    RequestId, Settings, State, step,
+    Answer, Deadline, Effect, Event, Force, Incarnation, LeaseVersion, MemberId, Members, Message, Outcome, Phase,
+    Poll, Question, RequestId, Settings, State, step,
 };
 use bellwether_core::fact::Fact;
+use bellwether_core::force;
 use bellwether_core::lease_object;
 use bellwether_core::wal::{SystemIdentifier, Term, Timeline};
 use k8s_openapi::api::core::v1::Pod;
@@ -307,6 +308,13 @@ impl Driver {
             Fact::Unknown => Fact::Unknown,
         };
         self.keep(sight);
+        if let (Fact::Known(object), Fact::Known(view)) = (sight, &view)
+            && let Some(wish) = force::Wish::on(object)
+        {
+            let force = Force { version: view.version, term: wish.term, whom: wish.whom(&self.me.instance) };
+            tracing::warn!(to = wish.to, term = wish.term.map(|term| term.0), "a failover by force is asked for");
+            self.happen(Event::Forced(force))?;
+        }
         self.happen(Event::Lease { read, sight: view })
     }
 
@@ -482,7 +490,27 @@ impl Driver {
         let mut object = lease_object::written(seen, write.base, &write.content, Timestamp::now());
         object["metadata"]["uid"] = uid(write).into();
         lease::announce(&mut object, &self.me, system);
+        if let (Some(unheard), Some(term)) = (&write.forced, write.content.term) {
+            let record = self.by_force(unheard, term, force::Wish::on(seen));
+            object["metadata"]["annotations"][force::RECORD] = serde_json::to_string(&record).ok()?.into();
+        }
         Some(object)
+    }
+
+    /// What is kept of a failover by force.
+    fn by_force(&self, unheard: &Members, term: Term, wish: Option<force::Wish>) -> force::Record {
+        let who = self.peers.who();
+        let name = |id: MemberId| {
+            let known = who.iter().find(|(other, ..)| *other == id).map(|(_, name, _)| name.clone());
+            known.unwrap_or_else(|| id.to_string())
+        };
+        force::Record {
+            instance: self.me.instance.clone(),
+            term,
+            at: Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            asked: wish.and_then(|wish| wish.at),
+            unheard: unheard.iter().map(name).collect(),
+        }
     }
 }
 

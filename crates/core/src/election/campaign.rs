@@ -5,11 +5,11 @@
 //! tenure by anything but a committed write of its own (E4).
 
 use super::lease::OwnWrite;
-use super::message::{Answer, Effect, LeaseContent, Message, Phase, Question};
+use super::message::{Answer, Effect, LeaseContent, Message, Phase, Question, Whom};
 use super::settings::Durability;
 use super::state::{Ballot, Claim, Leader, Look, Member, Out, Quest, Role, State, succession};
 use super::types::{Deadline, MemberId, Members, Moment, Position, RequestId, Sync, Voters};
-use super::{leader, recovery, voters};
+use super::{forced, leader, recovery, voters};
 use crate::wal::Term;
 
 /// What a member does as time passes.
@@ -184,10 +184,13 @@ fn decide(state: &mut State, claim: Claim, ballot: &Ballot, now: Moment, out: &m
         _ => return set_quest(state, Quest::None),
     }
     let Some(view) = state.known.sound().cloned() else { return };
-    if !enough(state, ballot, &view.content) {
+    // E16: a person's word stands in for those who would know. Where one instance was named, also for those who have more.
+    let forced = forced::to_me(state);
+    let (certain, better) = (enough(state, ballot, &view.content), better_elsewhere(state, ballot, &view.content));
+    if !certain && forced.is_none() {
         return set_quest(state, again);
     }
-    if better_elsewhere(state, ballot, &view.content) {
+    if better && forced != Some(Whom::Me) {
         let Role::Member(member) = &mut state.role else { return };
         member.deferred = true;
         member.quest = again;
@@ -196,7 +199,8 @@ fn decide(state: &mut State, claim: Claim, ballot: &Ballot, now: Moment, out: &m
     let Some(term) = view.content.term else { return };
     let voters = first_voters(state, &view.content.members, &ballot.with_copy());
     let content = succession(&view.content, state.me, Term(term.0 + 1), voters, &state.settings);
-    let request = state.write(&view, content, now, out);
+    let by_force = (!certain || better).then(|| forced::unheard(ballot));
+    let request = state.write_by(&view, content, by_force, now, out);
     set_quest(state, Quest::Writing { request });
 }
 

@@ -1,6 +1,7 @@
 //! The state of one agent, and what every part of the protocol does with it: number requests, learn terms, look at the Lease,
 //! write it.
 
+use super::forced::Forced;
 use super::lease::{Known, OwnWrite, Sight};
 use super::message::{Consent, Effect, LeaseContent, LeaseView, LeaseWrite, Memory, Message, Phase};
 use super::settings::Settings;
@@ -31,6 +32,8 @@ pub struct State {
     pub(super) initialised: bool,
     /// A person wants PostgreSQL here stopped.
     pub(super) fenced: bool,
+    /// What a person overrides, if it is for the Lease as it is now.
+    pub(super) forced: Option<Forced>,
     pub(super) role: Role,
 }
 
@@ -183,6 +186,7 @@ impl State {
             stood_back: false,
             initialised: false,
             fenced: false,
+            forced: None,
             role: Role::Member(Member::default()),
         }
     }
@@ -285,10 +289,22 @@ impl State {
 
     /// Sends a write on `view`. It counts for [`State::required`] from here on (E5).
     pub(super) fn write(&mut self, view: &LeaseView, content: LeaseContent, now: Moment, out: &mut Out) -> RequestId {
+        self.write_by(view, content, None, now, out)
+    }
+
+    /// The same, where a person's word stood in for that of those who were not heard (E16).
+    pub(super) fn write_by(
+        &mut self,
+        view: &LeaseView,
+        content: LeaseContent,
+        forced: Option<Members>,
+        now: Moment,
+        out: &mut Out,
+    ) -> RequestId {
         let request = self.number();
         let members = content.members.clone();
         self.known.send(OwnWrite { request, uid: view.uid, base: view.version, members, sent: now, pending: true });
-        let write = LeaseWrite { uid: view.uid, base: view.version, content };
+        let write = LeaseWrite { uid: view.uid, base: view.version, content, forced };
         out.push(Effect::WriteLease { request, write });
         request
     }

@@ -1,5 +1,7 @@
 //! The rules, each as a sentence.
 
+mod fence;
+
 use super::*;
 use crate::fact::Fact;
 use crate::wal::{Lsn, Term, Timeline};

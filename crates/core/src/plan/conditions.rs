@@ -31,6 +31,8 @@ pub const SYNCED: &str = "Synced";
 pub const SPREAD: &str = "Spread";
 /// A person wants PostgreSQL stopped on some instances. Not said where nobody does.
 pub const FENCED: &str = "Fenced";
+/// Somebody leads, or led, by a person's word, and acknowledged commits may be lost. Said until the record is removed from the Lease.
+pub const FORCED: &str = "Forced";
 
 /// What a condition says.
 struct Says {
@@ -50,6 +52,7 @@ pub(super) fn conditions(view: &View<'_>, phase: Phase, operation: Option<Operat
         Some(synced(view)),
         spread(view),
         fenced(view),
+        forced(view),
     ];
     let before = view.before().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let generation = view.parent.cluster.metadata.generation;
@@ -256,6 +259,12 @@ fn fenced(view: &View<'_>) -> Option<Says> {
     }
     let holds = !view.fences.instances.is_empty();
     Some(Says { type_: FENCED, holds, reason: Reason::Fenced, message: parts.join("; ") })
+}
+
+/// The record on the Lease, in words.
+fn forced(view: &View<'_>) -> Option<Says> {
+    let record = view.observed.own_lease()?.forced.as_ref()?;
+    Some(Says { type_: FORCED, holds: true, reason: Reason::ForcedFailover, message: record.to_string() })
 }
 
 fn fenced_leader(leader: &str) -> String {

@@ -136,6 +136,7 @@ fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'
         let before = cluster.status.as_ref();
         plan.events.extend(notes::of_phase(before, after));
         plan.events.extend(notes::of_fences(before, after));
+        plan.events.extend(notes::of_force(before, after));
     }
     plan
 }

@@ -36,12 +36,21 @@ fn of_action(action: &Action) -> Option<Note> {
     }
 }
 
+fn said(status: &PostgresClusterStatus, condition: &str) -> Option<String> {
+    status.conditions.iter().find(|found| found.type_ == condition).map(|found| found.message.clone())
+}
+
+/// Somebody leads by force.
+pub fn of_force(before: Option<&PostgresClusterStatus>, after: &PostgresClusterStatus) -> Option<Note> {
+    let said = |status| said(status, super::conditions::FORCED);
+    let message = said(after)?;
+    let news = before.and_then(said).as_ref() != Some(&message);
+    news.then(|| Note { warning: true, reason: "ForcedFailover".to_owned(), message })
+}
+
 /// Somebody fenced instances, or lifted that.
 pub fn of_fences(before: Option<&PostgresClusterStatus>, after: &PostgresClusterStatus) -> Option<Note> {
-    let said = |status: &PostgresClusterStatus| {
-        let condition = status.conditions.iter().find(|condition| condition.type_ == super::conditions::FENCED)?;
-        Some(condition.message.clone())
-    };
+    let said = |status| said(status, super::conditions::FENCED);
     let (before, after) = (before.and_then(said), said(after));
     if before == after {
         return None;
