@@ -1,6 +1,7 @@
 //! The rules, each as a sentence.
 
 mod fence;
+mod forced;
 
 use super::*;
 use crate::fact::Fact;
