@@ -185,14 +185,15 @@ pub(super) fn tick(state: &mut State, now: Moment, out: &mut Out) {
         return;
     }
     let Some(view) = state.known.sound().cloned() else { return };
-    if leader.handover.is_none()
+    let stays = leader.handover.is_none();
+    if stays
         && let Some(content) = voters::change(state, &view, now, out).or_else(|| membership::change(state, &view, now))
     {
         write(state, &view, content, now, out);
         return;
     }
     let due = wrote_long_ago && promise_missing(state, now);
-    if due || leader.handover.is_none() && forced::is_moot(state, &view) {
+    if due || stays && forced::is_moot(state, &view) {
         let content = LeaseContent { duration: state.settings.lease, ..view.content.clone() };
         write(state, &view, content, now, out);
     }
