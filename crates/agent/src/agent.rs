@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::board::Board;
-use crate::election::driver::{Driver, DriverError, Links, Wish};
+use crate::election::driver::{Driver, DriverError, Fence, Links, Wish};
 use crate::election::peers::{Me, Peers};
 use crate::election::record::Record;
 use crate::election::tls::PeerTls;
@@ -233,7 +233,9 @@ async fn set_up(
     let (copy_sender, copy) = watch::channel(None);
     let (phase_sender, phase) = watch::channel((Phase::Member, "it has just started"));
     let links = Links { want, guard, lease, news, wishes: wished, log, histories, copy, phase: phase_sender };
-    let driver = Driver::new(settings(&inputs), record.clone(), peers.clone(), (leases, pods), me, links);
+    let fence = Fence::of(&inputs, &environment);
+    let wish = (settings(&inputs), fence);
+    let driver = Driver::new(wish, record.clone(), peers.clone(), (leases, pods), me, links);
     let driver = tokio::spawn(driver.run(incoming));
     let instance = Instance {
         installation,
@@ -255,6 +257,7 @@ async fn set_up(
         stands_since: None,
         held_back: None,
         lead_after: tokio::time::Instant::now(),
+        fenced_end: None,
         lease: lease_seen,
         endpoint: Endpoint::new(client.clone(), &environment),
         board,

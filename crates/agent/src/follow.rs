@@ -19,6 +19,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::board::Vitals;
 use crate::configuration::Configuration;
+use crate::election::driver::Fence;
 use crate::election::{History, Log, Manner, News, memory};
 use crate::guard::orders::Order;
 use crate::instance::{As, Instance, Running, TICK, Turn};
@@ -51,11 +52,14 @@ impl Instance {
         }
         self.end(running).await;
         self.tell_no_log();
-        self.board.report(|report| {
-            report.state = InstanceState::Down;
-            report.accepts_sql = false;
-            report.message = Some("stopped, so that another can lead".to_owned());
-        });
+        match self.fence() {
+            Fence::Up => self.report_fenced(),
+            Fence::Down => self.board.report(|report| {
+                report.state = InstanceState::Down;
+                report.accepts_sql = false;
+                report.message = Some("stopped, so that another can lead".to_owned());
+            }),
+        }
         let _pause = self.children.pause();
         let end = wal::end_of_shutdown(&self.installation, &self.volume.pgdata()).await;
         end.ok().flatten().and_then(|end| self.positioned(end))
@@ -146,7 +150,7 @@ impl Instance {
     }
 
     /// Nobody is received from after this, and the log ends here. The configuration names nobody already.
-    async fn cut(&self, running: &mut Option<Running>) -> Result<Option<(Timeline, Lsn)>, Trouble> {
+    pub(crate) async fn cut(&self, running: &mut Option<Running>) -> Result<Option<(Timeline, Lsn)>, Trouble> {
         let Some(now) = running.as_mut() else { return Ok(None) };
         if now.end.is_none() {
             let key = self.places.replication_tls.join(key::TLS_KEY);
@@ -166,7 +170,11 @@ impl Instance {
     }
 
     /// Runs PostgreSQL as a standby of `upstream`. A primary is stopped first: whoever is to follow has no tenure.
-    async fn be_standby(&mut self, upstream: Option<&Leader>, running: &mut Option<Running>) -> Result<(), Trouble> {
+    pub(crate) async fn be_standby(
+        &mut self,
+        upstream: Option<&Leader>,
+        running: &mut Option<Running>,
+    ) -> Result<(), Trouble> {
         if running.as_ref().is_some_and(|now| matches!(now.runs_as, As::Primary(_))) {
             self.end(running).await;
         }
@@ -243,9 +251,14 @@ impl Instance {
             {
                 return Ok(Turn::Again);
             }
-            if self.refresh() && self.write_settings(RunAs::Standby(leader.as_ref().map(|(_, place)| place)))? {
-                now.postmaster.order(Order::Reload).await;
-                configuration.written();
+            if self.refresh() {
+                if self.fence() == Fence::Up {
+                    return Ok(Turn::Again);
+                }
+                if self.write_settings(RunAs::Standby(leader.as_ref().map(|(_, place)| place)))? {
+                    now.postmaster.order(Order::Reload).await;
+                    configuration.written();
+                }
             }
             if !now.session.is_usable() {
                 match self.session().await {
@@ -258,7 +271,7 @@ impl Instance {
             }
             match now.session.state().await {
                 Ok(state) if !state.in_recovery => return Err(Trouble::PromotedByOthers),
-                Ok(state) if leader.is_none() => self.report_standing(&state, now.postmaster.pid()),
+                Ok(state) if leader.is_none() => self.report_standing(&state, now.end, now.postmaster.pid()),
                 Ok(state) => {
                     self.stands_since = None;
                     let receiving = state.receiver.as_ref().is_some_and(|receiver| receiver.streaming);
@@ -292,15 +305,19 @@ impl Instance {
     }
 
     /// An election takes a second or two, and many attempts when somebody is missing: only what lasts is said, and once.
-    fn report_standing(&mut self, state: &ServerState, postmaster_pid: Option<i32>) {
+    fn report_standing(&mut self, state: &ServerState, end: Option<(Timeline, Lsn)>, postmaster_pid: Option<i32>) {
         self.board.set_vitals(vitals(state, postmaster_pid));
         let since = *self.stands_since.get_or_insert_with(Instant::now);
         if since.elapsed() >= RECONNECT_GRACE {
+            // It stands still, so this is said once; and it is what a person needs who has to choose.
+            let end = end.and_then(|end| self.positioned(end));
+            let end =
+                end.map(|end| format!("; its log ends at {} of term {}", end.lsn, end.term.0)).unwrap_or_default();
             self.board.report(|report| {
                 report.role = Some(InstanceRole::Standby);
                 report.state = InstanceState::NotStreaming;
                 report.accepts_sql = true;
-                report.message = Some("there is no leader to follow".to_owned());
+                report.message = Some(format!("there is no leader to follow{end}"));
             });
         }
     }

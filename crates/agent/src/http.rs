@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bellwether_api::v1::InstanceState;
 use bellwether_core::contract::{key, probe};
 use bellwether_core::instance;
 use hyper::body::Incoming;
@@ -138,6 +139,8 @@ enum Visitor {
 fn route(path: &str, visitor: Visitor, board: &Board) -> Response<String> {
     match path {
         probe::STARTUP if board.started() => text(StatusCode::OK, "PostgreSQL has started".into()),
+        // It is not to start, and a container that is killed for that would only come back to the same.
+        probe::STARTUP if board.current().state == InstanceState::Fenced => text(StatusCode::OK, "fenced".into()),
         probe::STARTUP => {
             let report = board.current();
             let why = report.message.map(|message| format!(": {message}")).unwrap_or_default();
@@ -182,7 +185,7 @@ fn json(body: String) -> Response<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellwether_api::v1::{InstanceRole, InstanceState};
+    use bellwether_api::v1::InstanceRole;
     use bellwether_core::contract::Report;
 
     fn board() -> Board {

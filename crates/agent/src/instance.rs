@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::board::Board;
-use crate::election::driver::Wish;
+use crate::election::driver::{Fence, Wish};
 use crate::election::peers::Peers;
 use crate::election::record::Record;
 use crate::election::steward::Steward;
@@ -50,7 +50,7 @@ const KNOWS_ITS_END: Duration = Duration::from_secs(10);
 /// Waiting for others: looked at again after this, or when the Lease or the configuration changes.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Refused: only a person can help, but a fixed volume or configuration is noticed.
-const LOOK_AGAIN_REFUSED: Duration = Duration::from_secs(10);
+pub const LOOK_AGAIN_REFUSED: Duration = Duration::from_secs(10);
 /// After a failure, twice as long each time …
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 /// The same for one that leads; the first time nearly at once.
@@ -101,6 +101,8 @@ pub struct Instance {
     pub held_back: Option<(Instant, Option<Instant>)>,
     /// Not before this does it try to start as a primary again.
     pub lead_after: Instant,
+    /// Where the log ends of a standby that was stopped because it is fenced. Nothing once PostgreSQL has run again.
+    pub fenced_end: Option<(Timeline, Lsn)>,
     /// The Lease as last seen.
     pub lease: watch::Receiver<Fact<Value>>,
     /// The `rw` endpoint.
@@ -199,6 +201,10 @@ impl Instance {
             let position = self.stop(running, manner).await;
             let _ = self.news.send(News::Stopped(want.number, position));
             return Ok(Turn::Wait(LOOK_AGAIN_REFUSED));
+        }
+        // One that is wanted to lead has not been told yet, and hands over when it is.
+        if self.fence() == Fence::Up && !matches!(want.role, Role::Lead { .. }) {
+            return Ok(self.stay_fenced(want, running).await);
         }
         if running.is_none() {
             match self.prepare(want).await? {
@@ -303,6 +309,10 @@ impl Instance {
         tracing::info!("the mounted files have changed");
         self.inputs = inputs;
         let _ = self.wishes.send(Wish::Settings(crate::agent::settings(&self.inputs)));
+        let _ = self.wishes.send(Wish::Fence(self.fence()));
+        if self.fence() == Fence::Down {
+            self.report_fence_lifted();
+        }
         self.peers.set_instances(&self.inputs.config.instances);
         if let Err(error) = self.places.stage(&self.inputs) {
             tracing::error!(%error, "certificates can't be staged");
@@ -321,6 +331,7 @@ impl Instance {
     /// Starts PostgreSQL and waits until it answers, or until it is not wanted to run any more.
     pub async fn launch(&mut self, runs_as: As, running: &mut Option<Running>) -> Result<(), Trouble> {
         self.complaints.forget();
+        self.fenced_end = None;
         let launch = Launch {
             guard: self.guard.clone(),
             lock: self.volume.lock(),
@@ -361,13 +372,19 @@ impl Instance {
 
     async fn answering(&mut self, postmaster: &mut Postmaster) -> Result<Session, Trouble> {
         let mut tick = tokio::time::interval(Duration::from_millis(20));
+        // Recovery may take long, and a person may not want it.
+        let mut look_again = Instant::now() + TICK;
         loop {
             tokio::select! {
                 end = postmaster.ended() => return Err(self.ended(end)),
                 _ = tick.tick() => {}
             }
             self.board.beat();
-            if matches!(self.want.borrow().role, Role::Stop(_)) {
+            let fenced = look_again <= Instant::now() && {
+                look_again = Instant::now() + TICK;
+                self.refresh() && self.fence() == Fence::Up
+            };
+            if fenced || matches!(self.want.borrow().role, Role::Stop(_)) {
                 return Err(Trouble::NotWanted);
             }
             // A connection before that is refused, and a line in the log each time.

@@ -7,6 +7,7 @@
 //!           Follow ─► a standby of the leader; copies anew where the logs part
 //!           Lead ───► promotes: rw endpoint, slots, roles, whom commits wait for
 //!           Stop ───► nothing of it runs
+//!  fenced:  whatever is wanted, nothing of it runs; its log is answered for
 //! ```
 //!
 //! Never: PostgreSQL outlives its agent ([`guard`]); two postmasters at once ([`postmaster`]); a database initialised twice
@@ -19,6 +20,7 @@ pub mod clock;
 pub mod configuration;
 pub mod election;
 pub mod environment;
+mod fenced;
 mod fill;
 mod follow;
 pub mod guard;

@@ -44,6 +44,10 @@ pub const CONFIG_HASH: &str = "bellwether.dev/config-hash";
 /// Annotation on what the operator applies: a hash of what it last applied, so that a second pass writes nothing.
 pub const APPLIED_HASH: &str = "bellwether.dev/applied-hash";
 
+/// Annotation on a `PostgresCluster`: instances whose PostgreSQL is to be stopped, separated by commas. Written by people, or for them by
+/// `bellwether fence`; we only read it.
+pub const FENCED: &str = "bellwether.dev/fenced";
+
 /// The field manager of the operator's server-side applies.
 pub const OPERATOR_MANAGER: &str = "bellwether-operator";
 /// The field manager of the operator's writes to `status`.

@@ -44,6 +44,10 @@ reasons! {
     NoSynchronousStandby,
     /// An instance is down or doesn't stream.
     ReplicaUnhealthy,
+    /// PostgreSQL on an instance is stopped because a person wants it so.
+    Fenced,
+    /// An instance was made to lead by force; acknowledged commits may be lost.
+    ForcedFailover,
     /// A pod's image can't be had.
     ImageUnavailable,
     /// A pod can't be placed on a node.

@@ -48,6 +48,21 @@ pub enum Role {
     /// does not begin when no standby streams closely, and goes on leading if the other fails.
     #[command(after_long_help = exit::HELP)]
     Switchover(Switchover),
+    /// Make an instance lead that may lack acknowledged commits, when those are lost for good who would know
+    ///
+    /// For nothing else: a primary that is lost is replaced by itself, and `switchover` loses nothing. Shows what is known and who is
+    /// missing, and asks for the cluster's name. Refused while somebody leads.
+    #[command(after_long_help = exit::HELP)]
+    Failover(Failover),
+    /// Stop PostgreSQL on an instance, and keep it stopped until `unfence`
+    ///
+    /// For an instance that must serve nobody: its disk is suspect, its machine is to be looked at. Its agent goes on, and its volume is
+    /// not touched. A primary hands over first if a standby can take over. Shows what will happen, and asks.
+    #[command(after_long_help = exit::HELP)]
+    Fence(Fence),
+    /// Let PostgreSQL run again on an instance that was fenced
+    #[command(after_long_help = exit::HELP)]
+    Unfence(Unfence),
     /// Inside a cluster: run the operator, against the API that KUBECONFIG or the pod's service account names
     Operator(Operator),
     /// Inside a cluster: run PostgreSQL, as PID 1 of a database pod; configured by its environment
@@ -81,12 +96,65 @@ pub struct Switchover {
     /// The instance that is to lead [default: the standby that lacks least]
     #[arg(long, value_name = "INSTANCE")]
     pub to: Option<String>,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub place: Where,
+}
+
+/// Where a cluster is.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Where {
     /// The cluster's namespace [default: the context's]
     #[arg(short = 'n', long)]
     pub namespace: Option<String>,
     /// The context in KUBECONFIG [default: the current one]
     #[arg(long)]
     pub context: Option<String>,
+}
+
+/// Options of `failover`.
+#[derive(Clone, Debug, Args)]
+pub struct Failover {
+    /// The cluster
+    pub cluster: String,
+    /// The instance that is to lead [default: the one with the longest log of those who answer]
+    #[arg(long, value_name = "INSTANCE")]
+    pub to: Option<String>,
+    /// Lead though it is not certain that nothing is lost
+    #[arg(long)]
+    pub force: bool,
+    /// Acknowledged commits may be lost for good
+    #[arg(long)]
+    pub accept_data_loss: bool,
+    /// Don't ask
+    #[arg(short = 'y', long)]
+    pub yes: bool,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub place: Where,
+}
+
+/// Options of `fence`.
+#[derive(Clone, Debug, Args)]
+pub struct Fence {
+    /// The instance, such as demo-2
+    pub instance: String,
+    /// Don't ask
+    #[arg(short = 'y', long)]
+    pub yes: bool,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub place: Where,
+}
+
+/// Options of `unfence`.
+#[derive(Clone, Debug, Args)]
+pub struct Unfence {
+    /// The instance, such as demo-2
+    pub instance: String,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub place: Where,
 }
 
 /// Options of `up`.

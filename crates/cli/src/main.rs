@@ -5,7 +5,11 @@
 
 mod args;
 mod bring_up;
+mod cluster;
+mod consent;
 mod exit;
+mod failover;
+mod fence;
 mod output;
 mod roles;
 mod switchover;
@@ -34,6 +38,9 @@ fn main() -> ExitCode {
         Role::Up(options) => bring_up::run(options),
         Role::Try(options) => trial::run(&options),
         Role::Switchover(options) => switchover::run(&options),
+        Role::Failover(options) => failover::run(&options),
+        Role::Fence(options) => fence::run(&options),
+        Role::Unfence(options) => fence::lift(&options),
         Role::Operator(options) => roles::operator(options),
         Role::Agent => bellwether_agent::agent::main(),
         Role::InstallAgent(options) => roles::install_agent(&options),

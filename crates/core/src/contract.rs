@@ -147,6 +147,8 @@ pub struct InstanceConfig {
     pub system_identifier: Option<SystemIdentifier>,
     /// The user's `spec.image` volumes have WAL of their own.
     pub wal_volume: bool,
+    /// Instances whose PostgreSQL is to be stopped, and to stay so.
+    pub fenced: Vec<String>,
 }
 
 /// What an agent says about itself, in the annotation [`bellwether_api::labels::REPORT`] of its own pod: coarse, and

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::election::{LeaseContent, LeaseUid, LeaseVersion, LeaseView, MemberId, Members, Rule, Span, Sync, Voters};
+use crate::force;
 use crate::wal::Term;
 
 /// Annotation on the Lease: the UIDs of every instance that the holder has acknowledged, JSON. Written by the holder's agent.
@@ -120,6 +121,7 @@ pub fn written(seen: &Value, version: LeaseVersion, content: &LeaseContent, now:
     }
     if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
         annotations.remove(SWITCHOVER);
+        annotations.remove(force::WISH);
     }
     let texts = |all: &Members| all.iter().map(|id| id.to_string()).collect::<Vec<_>>();
     let rule = |rule: &Rule| {
@@ -179,6 +181,19 @@ mod tests {
         let first = written(&empty(), LeaseVersion(5), &content(), Timestamp::UNIX_EPOCH);
         let later = Timestamp::from_microsecond(1).unwrap();
         assert_ne!(written(&first, LeaseVersion(5), &content(), later)["spec"], first["spec"]);
+    }
+
+    #[test]
+    fn what_somebody_wishes_ends_with_the_next_write_and_what_was_done_stays() {
+        let mut seen = empty();
+        for key in [SWITCHOVER, force::WISH, force::RECORD] {
+            seen["metadata"]["annotations"][key] = "x".into();
+        }
+        let object = written(&seen, LeaseVersion(5), &content(), Timestamp::UNIX_EPOCH);
+        let annotations = object["metadata"]["annotations"].as_object().unwrap();
+        let kept: Vec<_> =
+            annotations.keys().filter(|key| seen["metadata"]["annotations"].get(key).is_some()).collect();
+        assert_eq!(kept, [force::RECORD]);
     }
 
     #[test]

@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 
-use bellwether_core::election::{Event, LeaseContent, MemberId, Plant, Sync};
+use bellwether_core::election::{Event, Force, LeaseContent, LeaseVersion, MemberId, Plant, Sync, Whom};
+use bellwether_core::wal::Term;
 
 use crate::act::{Rules, Violation, acknowledge, arrive, connected, happen, in_force, start, stream, voters_in_force};
 use crate::passing::{Pace, tick, to_instance};
@@ -36,6 +37,8 @@ pub enum Move {
     CatchUp(usize),
     /// A switchover is asked for.
     Switchover(usize),
+    /// A person wants this one to lead, whatever is lost by it.
+    Force(usize),
     /// One of the faults.
     Fault(Fault),
 }
@@ -110,6 +113,9 @@ fn between_ticks(world: &World, over: bool, rules: &Rules, all: &mut Vec<Move>) 
         }
         if world.env.switchovers > 0 && it.awake() && it.primary.is_some() {
             all.push(Move::Switchover(node));
+        }
+        if world.env.forces > 0 && it.awake() && world.shared.lease.is_some() {
+            all.push(Move::Force(node));
         }
         if it.lagging {
             all.push(Move::CatchUp(node));
@@ -335,11 +341,29 @@ fn perform(world: &mut World, which: Move, rules: &Rules) -> Result<(), Violatio
             world.env.switchovers -= 1;
             happen(world, node, Event::Switchover { target: None }, rules)
         }
+        Move::Force(node) => {
+            world.env.forces -= 1;
+            force(world, node, rules)
+        }
         Move::Fault(fault) => {
             world.env.faults -= 1;
             fail(world, fault, rules)
         }
     }
+}
+
+/// The wish is written on the Lease, which makes another version of it. Each agent is told of it before it sees that version; one that restarts
+/// forgets, which is less than what it would read.
+fn force(world: &mut World, node: usize, rules: &Rules) -> Result<(), Violation> {
+    let content = world.shared.lease.as_ref().map(|lease| lease.content.clone());
+    let term = content.as_ref().and_then(|content| content.term).max(Some(Term(world.shared.reigned)));
+    world.set_lease(content);
+    let version = LeaseVersion(world.shared.version);
+    for to in (0..NODES).filter(|to| world.nodes[*to].awake()).collect::<Vec<_>>() {
+        let whom = if to == node { Whom::Me } else { Whom::Another };
+        happen(world, to, Event::Forced(Force { version, term, whom }), rules)?;
+    }
+    Ok(())
 }
 
 fn thaw(world: &mut World, node: usize, rules: &Rules) {

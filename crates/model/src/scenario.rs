@@ -29,6 +29,8 @@ pub struct Scenario {
     pub commits: u8,
     /// Switchovers asked for in one run.
     pub switchovers: u8,
+    /// Times that a person makes an instance lead by force. Then acknowledged commits may be lost, so there are none.
+    pub forces: u8,
     /// How commits are acknowledged.
     pub durability: Durability,
     /// Ticks for which a candidate waits for answers. Without voters to hear, one that does not wait at all is faster than any real
@@ -64,6 +66,7 @@ const PAIR: Scenario = Scenario {
     kinds: ALL,
     commits: 0,
     switchovers: 0,
+    forces: 0,
     durability: Durability::Async,
     poll: 0,
     wake: Wake::LeaderFirst,
@@ -122,6 +125,14 @@ pub const SCENARIOS: &[Scenario] = &[
         about: "three instances, commits wait for one of two voters; one commit, one switchover",
         kinds: Faults { replace: false, ..QUORUM.kinds },
         switchovers: 1,
+        ..QUORUM
+    },
+    Scenario {
+        name: "forced",
+        about: "three instances, commits would wait for voters; a person makes one lead by force at any time, of a damaged Lease too",
+        kinds: Faults { replace: false, drift: false, lease: true, ..QUORUM.kinds },
+        commits: 0,
+        forces: 1,
         ..QUORUM
     },
 ];
@@ -217,13 +228,13 @@ pub fn begin(scenario: &Scenario, rules: &Rules) -> Result<World, Violation> {
     for node in members..instances {
         start(&mut world, node, rules)?;
     }
-    let (faults, commits, switchovers) = (scenario.faults, scenario.commits, scenario.switchovers);
-    world.env = Env { faults, commits, switchovers, ..NOTHING_YET };
+    let Scenario { faults, commits, switchovers, forces, .. } = *scenario;
+    world.env = Env { faults, commits, switchovers, forces, ..NOTHING_YET };
     Ok(world)
 }
 
 const NOTHING_YET: Env =
-    Env { time: 0, faults: 0, commits: 0, switchovers: 0, cuts: [0; 2], last: NOBODY, drifted: false };
+    Env { time: 0, faults: 0, commits: 0, switchovers: 0, forces: 0, cuts: [0; 2], last: NOBODY, drifted: false };
 
 /// The Lease names A, nobody has started, and every volume has a copy.
 fn founded(members: usize, rules: &Rules) -> World {

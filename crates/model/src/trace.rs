@@ -103,6 +103,7 @@ impl fmt::Display for Move {
             }
             Self::CatchUp(node) => write!(f, "{} lags no longer", name(*node)),
             Self::Switchover(node) => write!(f, "a switchover from {} is asked for", name(*node)),
+            Self::Force(node) => write!(f, "a person wants {} to lead by force", name(*node)),
             Self::Fault(fault) => write!(f, "FAULT: {fault}"),
         }
     }

@@ -133,6 +133,8 @@ pub struct Env {
     pub commits: u8,
     /// Switchovers still to be asked for.
     pub switchovers: u8,
+    /// Times that a person may still make an instance lead by force.
+    pub forces: u8,
     /// Channels that are cut, by one fault each.
     pub cuts: [u16; 2],
     /// At which end something happened last.

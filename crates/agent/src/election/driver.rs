@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use bellwether_core::contract::Leader;
 use bellwether_core::election::{
-    Answer, Deadline, Effect, Event, Incarnation, LeaseVersion, MemberId, Message, Outcome, Phase, Poll, Question,
-    RequestId, Settings, State, step,
+    Answer, Deadline, Effect, Event, Force, Incarnation, LeaseVersion, MemberId, Members, Message, Outcome, Phase,
+    Poll, Question, RequestId, Settings, State, step,
 };
 use bellwether_core::fact::Fact;
+use bellwether_core::force;
 use bellwether_core::lease_object;
 use bellwether_core::wal::{SystemIdentifier, Term, Timeline};
 use k8s_openapi::api::core::v1::Pod;
@@ -29,6 +30,8 @@ use super::peers::{About, Incoming, Peers};
 use super::record::Record;
 use super::{History, Log, Manner, News, Role, Want};
 use crate::clock;
+use crate::environment::Environment;
+use crate::inputs::Inputs;
 use crate::kubernetes::lease::{self, Leases, Put};
 use crate::kubernetes::pod;
 
@@ -72,6 +75,22 @@ pub struct Links {
     pub phase: watch::Sender<(Phase, &'static str)>,
 }
 
+/// Whether PostgreSQL here may run, as a person wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fence {
+    /// It is to be stopped.
+    Up,
+    /// It may run.
+    Down,
+}
+
+impl Fence {
+    /// As the mounted configuration has it.
+    pub fn of(inputs: &Inputs, environment: &Environment) -> Self {
+        if inputs.config.fenced.contains(&environment.instance) { Self::Up } else { Self::Down }
+    }
+}
+
 /// What somebody wants of the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
@@ -79,6 +98,8 @@ pub enum Wish {
     Switchover(Option<MemberId>),
     /// Other settings.
     Settings(Settings),
+    /// PostgreSQL here stopped, or no longer.
+    Fence(Fence),
     /// What this leader writes: whoever is no member yet is told nothing unasked.
     AskForHistory(MemberId),
 }
@@ -115,13 +136,14 @@ pub struct Driver {
     returned: mpsc::UnboundedReceiver<Back>,
     lease_span: bellwether_core::election::Span,
     gentle: bool,
+    fence: Fence,
     addresses: BTreeMap<String, IpAddr>,
 }
 
 impl Driver {
     /// A process that has just started.
     pub fn new(
-        settings: Settings,
+        wish: (Settings, Fence),
         record: Record,
         peers: Peers,
         api: (Leases, Api<Pod>),
@@ -129,6 +151,7 @@ impl Driver {
         links: Links,
     ) -> Self {
         let (leases, pods) = api;
+        let (settings, fence) = wish;
         let (back, returned) = mpsc::unbounded_channel();
         let state = {
             let record = record.lock();
@@ -149,6 +172,7 @@ impl Driver {
             returned,
             lease_span,
             gentle: false,
+            fence,
             addresses: BTreeMap::new(),
         }
     }
@@ -156,6 +180,10 @@ impl Driver {
     /// Runs until it can't go on.
     pub async fn run(mut self, mut incoming: mpsc::Receiver<Incoming>) -> DriverError {
         let (sights, mut seen) = mpsc::unbounded_channel();
+        // Before anything else: whoever is fenced from the start never tries to lead.
+        if let Err(error) = self.wished(Wish::Fence(self.fence)) {
+            return error;
+        }
         let follow = tokio::spawn(self.leases.clone().follow(sights));
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -229,13 +257,18 @@ impl Driver {
                 self.send(leader, &Message::Poll(poll));
                 Ok(())
             }
-            Wish::Switchover(target) => {
-                self.gentle = true;
-                let carried = self.happen(Event::Switchover { target });
-                self.gentle = false;
-                carried
-            }
+            Wish::Switchover(target) => self.happen_gently(Event::Switchover { target }),
+            Wish::Fence(Fence::Up) => self.happen_gently(Event::Fenced),
+            Wish::Fence(Fence::Down) => self.happen(Event::FenceLifted),
         }
+    }
+
+    /// If PostgreSQL is stopped for this, then in order, so that standbys get everything.
+    fn happen_gently(&mut self, event: Event) -> Result<(), DriverError> {
+        self.gentle = true;
+        let carried = self.happen(event);
+        self.gentle = false;
+        carried
     }
 
     fn told(&mut self, news: News) -> Result<(), DriverError> {
@@ -275,6 +308,13 @@ impl Driver {
             Fact::Unknown => Fact::Unknown,
         };
         self.keep(sight);
+        if let (Fact::Known(object), Fact::Known(view)) = (sight, &view)
+            && let Some(wish) = force::Wish::on(object)
+        {
+            let force = Force { version: view.version, term: wish.term, whom: wish.whom(&self.me.instance) };
+            tracing::warn!(to = wish.to, term = wish.term.map(|term| term.0), "a failover by force is asked for");
+            self.happen(Event::Forced(force))?;
+        }
         self.happen(Event::Lease { read, sight: view })
     }
 
@@ -450,7 +490,27 @@ impl Driver {
         let mut object = lease_object::written(seen, write.base, &write.content, Timestamp::now());
         object["metadata"]["uid"] = uid(write).into();
         lease::announce(&mut object, &self.me, system);
+        if let (Some(unheard), Some(term)) = (&write.forced, write.content.term) {
+            let record = self.by_force(unheard, term, force::Wish::on(seen));
+            object["metadata"]["annotations"][force::RECORD] = serde_json::to_string(&record).ok()?.into();
+        }
         Some(object)
+    }
+
+    /// What is kept of a failover by force.
+    fn by_force(&self, unheard: &Members, term: Term, wish: Option<force::Wish>) -> force::Record {
+        let who = self.peers.who();
+        let name = |id: MemberId| {
+            let known = who.iter().find(|(other, ..)| *other == id).map(|(_, name, _)| name.clone());
+            known.unwrap_or_else(|| id.to_string())
+        };
+        force::Record {
+            instance: self.me.instance.clone(),
+            term,
+            at: Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            asked: wish.and_then(|wish| wish.at),
+            unheard: unheard.iter().map(name).collect(),
+        }
     }
 }
 

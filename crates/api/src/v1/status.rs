@@ -134,6 +134,8 @@ pub enum InstanceState {
     Leading,
     /// PostgreSQL is down.
     Down,
+    /// PostgreSQL is stopped because a person wants it so.
+    Fenced,
 }
 
 /// Work in progress.

@@ -43,6 +43,7 @@ fn mark(instance: &InstanceView) -> String {
     let (sign, tone) = match (instance.ready, instance.state) {
         (true, _) => ("●", Tone::Good),
         (false, InstanceState::Down | InstanceState::NotStreaming) => ("●", Tone::Bad),
+        (false, InstanceState::Fenced) => ("○", Tone::Strong),
         (false, _) => ("○", Tone::Busy),
     };
     paint(sign, tone)

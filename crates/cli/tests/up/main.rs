@@ -5,6 +5,7 @@
 
 mod data;
 mod failures;
+mod hands;
 mod home;
 mod idle;
 mod instances;

@@ -5,11 +5,11 @@
 //! tenure by anything but a committed write of its own (E4).
 
 use super::lease::OwnWrite;
-use super::message::{Answer, Effect, LeaseContent, Message, Phase, Question};
+use super::message::{Answer, Effect, LeaseContent, Message, Phase, Question, Whom};
 use super::settings::Durability;
 use super::state::{Ballot, Claim, Leader, Look, Member, Out, Quest, Role, State, succession};
 use super::types::{Deadline, MemberId, Members, Moment, Position, RequestId, Sync, Voters};
-use super::{leader, recovery, voters};
+use super::{forced, leader, recovery, voters};
 use crate::wal::Term;
 
 /// What a member does as time passes.
@@ -45,7 +45,8 @@ fn set_quest(state: &mut State, quest: Quest) {
 
 /// By what right this instance might lead now.
 fn claim(state: &State, now: Moment) -> Option<Claim> {
-    if state.known.pending() || state.stand_back_until.is_some_and(|until| until > now) {
+    let stands_back = state.fenced || state.stand_back_until.is_some_and(|until| until > now);
+    if state.known.pending() || stands_back {
         return None;
     }
     if state.known.damage().is_some() {
@@ -183,10 +184,13 @@ fn decide(state: &mut State, claim: Claim, ballot: &Ballot, now: Moment, out: &m
         _ => return set_quest(state, Quest::None),
     }
     let Some(view) = state.known.sound().cloned() else { return };
-    if !enough(state, ballot, &view.content) {
+    // E16: a person's word stands in for those who would know. Where one instance was named, also for those who have more.
+    let forced = forced::to_me(state);
+    let (certain, better) = (enough(state, ballot, &view.content), better_elsewhere(state, ballot, &view.content));
+    if !certain && forced.is_none() {
         return set_quest(state, again);
     }
-    if better_elsewhere(state, ballot, &view.content) {
+    if better && forced != Some(Whom::Me) {
         let Role::Member(member) = &mut state.role else { return };
         member.deferred = true;
         member.quest = again;
@@ -195,7 +199,8 @@ fn decide(state: &mut State, claim: Claim, ballot: &Ballot, now: Moment, out: &m
     let Some(term) = view.content.term else { return };
     let voters = first_voters(state, &view.content.members, &ballot.with_copy());
     let content = succession(&view.content, state.me, Term(term.0 + 1), voters, &state.settings);
-    let request = state.write(&view, content, now, out);
+    let by_force = (!certain || better).then(|| forced::unheard(ballot));
+    let request = state.write_by(&view, content, by_force, now, out);
     set_quest(state, Quest::Writing { request });
 }
 
@@ -267,6 +272,10 @@ pub(super) fn won(state: &mut State, sent: &OwnWrite, now: Moment, out: &mut Out
     if asked_for != Some(sent.request) && !planted!(state.settings, OksAfterSteppingDown) {
         return;
     }
+    if state.fenced {
+        // It was sent before the wish came. The Lease names this instance now, and another takes it after L.
+        return set_quest(state, Quest::None);
+    }
     let Some(view) = state.known.sound() else { return };
     let (term, lease, holder) = (view.content.term, view.content.duration, view.content.holder);
     let (Some(term), true) = (term, holder == Some(state.me)) else { return };
@@ -313,7 +322,7 @@ pub(super) fn lead(state: &mut State, term: Term, wrote: Moment, until: Moment, 
 fn knock(state: &mut State, now: Moment, out: &mut Out) {
     let Some(view) = state.known.sound() else { return };
     let Some(holder) = view.content.holder else { return };
-    if view.content.members.contains(state.me) || holder == state.me {
+    if view.content.members.contains(state.me) || holder == state.me || state.fenced {
         return;
     }
     let Role::Member(member) = &mut state.role else { return };

@@ -1,13 +1,13 @@
-//! Decides how a leader gives the lead away while it lives: a switchover, a crash of PostgreSQL, or no voter within reach.
+//! Decides how a leader gives the lead away while it lives: a switchover, a fence, a crash of PostgreSQL, or no voter within reach.
 //!
 //! From: what is left of the own log, and how far the others' reach. Never: consents before every process of PostgreSQL is gone, keeps any
 //! tenure beside a consent, writes another's name (E10), or chooses one that may lack an acknowledged commit.
 
-use super::campaign;
 use super::message::{Answer, Consent, Effect, LeaseView, Message, Phase, Question};
 use super::settings::Durability;
 use super::state::{Ballot, Claim, Handover, HandoverStep, Leader, Look, Out, Quest, Role, State, Why, succession};
 use super::types::{MemberId, Moment, Position};
+use super::{campaign, fence};
 use crate::wal::Term;
 
 /// PostgreSQL died by itself. Its backends may live on: everything is stopped before anything else is decided.
@@ -29,7 +29,7 @@ fn begin(state: &mut State, why: Why, because: &'static str, now: Moment, out: &
         return;
     }
     let within = match why {
-        Why::Switchover(_) => state.settings.shut_down_within,
+        Why::Switchover(_) | Why::Fence => state.settings.shut_down_within,
         Why::Crash | Why::CutOff => state.settings.stop_within,
     };
     leader.handover = Some(Handover { why, step: HandoverStep::Stopping { until: now.plus(within) } });
@@ -70,8 +70,11 @@ fn set_step(state: &mut State, step: HandoverStep) {
     }
 }
 
-/// Tenure was never given up, so PostgreSQL starts where it was.
+/// Tenure was never given up, so PostgreSQL starts where it was; unless a person wants it stopped.
 fn resume(state: &mut State, because: &'static str, out: &mut Out) {
+    if state.fenced {
+        return fence::release(state, out);
+    }
     let Role::Leader(leader) = &mut state.role else { return };
     leader.handover = None;
     out.push(Effect::Became { phase: Phase::Leader, because });
@@ -87,6 +90,9 @@ pub(super) fn answered(leader: &mut Leader, from: MemberId, answer: Answer) {
 pub(super) fn tick(state: &mut State, now: Moment, out: &mut Out) {
     let Role::Leader(leader) = &state.role else { return };
     match &leader.handover {
+        None if state.fenced => {
+            begin(state, Why::Fence, "it is fenced: stop first, then another leads if one has everything", now, out);
+        }
         None if cut_off(state, leader, now) => {
             begin(
                 state,
@@ -170,7 +176,7 @@ fn choose(state: &State, why: Why, ballot: &Ballot, end: Option<Position>) -> Op
             let answer = ballot.answers.iter().find(|(who, _)| *who == target)?;
             (answer.1.position?, target)
         }
-        Why::Switchover(None) | Why::Crash | Why::CutOff => best,
+        Why::Switchover(None) | Why::Fence | Why::Crash | Why::CutOff => best,
     };
     Some(wanted).filter(fit)
 }
@@ -194,7 +200,7 @@ pub(super) fn consented(state: &mut State, consent: Consent, out: &mut Out) {
         || state.known.newest().is_some_and(|view| view.version > consent.version)
         || state.known.unresolved();
     let Role::Member(_) = &state.role else { return };
-    if outdated {
+    if outdated || state.fenced {
         return;
     }
     state.learn_term(Some(consent.term), out);

@@ -7,7 +7,7 @@ use super::lease::OwnWrite;
 use super::message::{Ask, Effect, Grant, LeaseContent, LeaseView, Message, Phase};
 use super::state::{Handover, HandoverStep, Leader, Look, Out, Peer, Role, State};
 use super::types::{Deadline, MemberId, Moment};
-use super::{handover, membership, recovery, voters};
+use super::{forced, handover, membership, recovery, voters};
 use crate::wal::Term;
 
 /// Ends tenure that would not outlast a stop of PostgreSQL.
@@ -185,13 +185,15 @@ pub(super) fn tick(state: &mut State, now: Moment, out: &mut Out) {
         return;
     }
     let Some(view) = state.known.sound().cloned() else { return };
-    if leader.handover.is_none()
+    let stays = leader.handover.is_none();
+    if stays
         && let Some(content) = voters::change(state, &view, now, out).or_else(|| membership::change(state, &view, now))
     {
         write(state, &view, content, now, out);
         return;
     }
-    if wrote_long_ago && promise_missing(state, now) {
+    let due = wrote_long_ago && promise_missing(state, now);
+    if due || stays && forced::is_moot(state, &view) {
         let content = LeaseContent { duration: state.settings.lease, ..view.content.clone() };
         write(state, &view, content, now, out);
     }

@@ -44,6 +44,8 @@ pub struct LeaseWrite {
     pub base: LeaseVersion,
     /// By this.
     pub content: LeaseContent,
+    /// Who was not heard, where a person's word stood in for theirs (E16): to be kept on the Lease.
+    pub forced: Option<Members>,
 }
 
 /// How a write ended.
@@ -152,6 +154,28 @@ pub enum Message {
     Knock,
 }
 
+/// Whom a person wants to lead, as seen from one instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Whom {
+    /// Whoever has the longest log of those who answer.
+    Best,
+    /// This one.
+    Me,
+    /// Another.
+    Another,
+}
+
+/// A person's word that somebody is to lead, though it is not certain to have every acknowledged commit (E16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Force {
+    /// It is written on this version of the Lease, and counts for no other.
+    pub version: LeaseVersion,
+    /// The highest term when it was given. It counts for no other.
+    pub term: Option<Term>,
+    /// Who is to lead.
+    pub whom: Whom,
+}
+
 /// What happens to an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -207,6 +231,12 @@ pub enum Event {
     },
     /// This instance initialised the database of a cluster that never had a leader.
     Initialised,
+    /// A person wants PostgreSQL here stopped, until further notice.
+    Fenced,
+    /// No longer.
+    FenceLifted,
+    /// A person wants somebody to lead whatever was acknowledged elsewhere.
+    Forced(Force),
 }
 
 /// What the agent wants done, in this order.

@@ -21,6 +21,8 @@ macro_rules! planted {
 }
 
 mod campaign;
+mod fence;
+mod forced;
 mod handover;
 mod leader;
 mod lease;
@@ -42,8 +44,8 @@ mod tests;
 
 pub use lease::Damage;
 pub use message::{
-    Answer, Ask, Consent, Effect, Event, Grant, LeaseContent, LeaseView, LeaseWrite, Memory, Message, Outcome, Phase,
-    Poll, Question,
+    Answer, Ask, Consent, Effect, Event, Force, Grant, LeaseContent, LeaseView, LeaseWrite, Memory, Message, Outcome,
+    Phase, Poll, Question, Whom,
 };
 #[cfg(feature = "planted")]
 pub use plant::Plant;
@@ -76,6 +78,9 @@ pub fn step(state: &mut State, event: Event, now: Moment) -> Vec<Effect> {
         Event::VotersInForce { voters } => voters::in_force(state, voters.as_ref()),
         Event::Switchover { target } => handover::switchover(state, target, now, &mut out),
         Event::Initialised => state.initialised = true,
+        Event::Fenced => fence::fenced(state),
+        Event::FenceLifted => fence::lifted(state),
+        Event::Forced(force) => forced::wished(state, force, now),
     }
     match state.role {
         Role::Leader(_) => leader::tick(state, now, &mut out),
@@ -149,7 +154,10 @@ fn received(state: &mut State, from: MemberId, message: Message, now: Moment, ou
     match message {
         Message::Ask(ask) => member::asked(state, from, ask, now, out),
         Message::Grant(grant) => leader::granted(state, from, grant, now, out),
-        Message::Refuse(term) => leader::outranked(state, term, out),
+        Message::Refuse(term) => {
+            leader::outranked(state, term, out);
+            forced::refused(state, from, now);
+        }
         Message::Poll(poll) => member::polled(state, from, poll, now, out),
         Message::Answer(answer) => campaign::answered(state, from, answer, out),
         Message::Consent(consent) => handover::consented(state, consent, out),

@@ -3,13 +3,13 @@
 //! From: the damaged Lease, what each volume remembers, and everybody's word. Never: makes a leader beside one that has tenure, or loses an
 //! acknowledged commit. Two ways lead back: a leader whose tenure is unbroken writes the Lease anew in a higher term; or, when
 //! nobody leads, one instance gets the word of **everybody** who may be a member that they give up all earlier claims.
-//! Somebody who can't be asked keeps the cluster from coming back by itself: then a person must say that it is gone.
+//! Somebody who can't be asked keeps the cluster from coming back by itself: then a person must say that it is gone (E16).
 
 use super::lease::Damage;
-use super::message::{Effect, LeaseContent, LeaseView, Question};
+use super::message::{Effect, LeaseContent, LeaseView, Question, Whom};
 use super::state::{Ballot, Claim, Look, Out, Quest, Role, State};
 use super::types::{Members, Moment, Sync, Voters};
-use super::{campaign, leader};
+use super::{campaign, forced, leader};
 use crate::wal::Term;
 
 fn damaged(state: &State) -> Option<LeaseView> {
@@ -61,6 +61,7 @@ pub(super) fn canvass(state: &mut State, now: Moment, out: &mut Out) {
     state.void_requests();
     let others = everybody(state, &view).without(state.me);
     campaign::canvass(state, Claim::Damage, Question::Yield, others, now, out);
+    forced::be_patient(state, now);
 }
 
 /// How long one that yielded leaves the asker the field. The identity decides how long each stands back, or two would go on asking at
@@ -76,9 +77,11 @@ pub(super) fn decide(state: &mut State, ballot: &Ballot, now: Moment, out: &mut 
     let again = Quest::Waiting { until: now.plus(state.settings.promise).plus(pause(state)) };
     let asked = ballot.asked.with(state.me);
     let known = ballot.answers.iter().fold(asked.clone(), |all, (_, answer)| all.union(&answer.members));
-    let unanimous = ballot.complete() || planted!(state.settings, RecoveryWithoutAll);
+    let complete = ballot.complete() || planted!(state.settings, RecoveryWithoutAll);
+    let unanimous = complete || forced::despite_silence(state, now);
     // Of equals any will do: all yielded to this one.
-    let best = ballot.best().is_none_or(|(position, _)| ballot.own.flatten() >= Some(position));
+    let longest = ballot.best().is_none_or(|(position, _)| ballot.own.flatten() >= Some(position));
+    let best = longest || forced::to_me(state) == Some(Whom::Me);
     let Role::Member(member) = &mut state.role else { return };
     member.quest = again;
     if known != asked {
@@ -97,7 +100,8 @@ pub(super) fn decide(state: &mut State, ballot: &Ballot, now: Moment, out: &mut 
         sync: Sync::only(any_of_all).joined_by(voters),
         duration: state.settings.lease,
     };
-    let request = state.write(&view, content, now, out);
+    let by_force = (!complete || !longest).then(|| forced::unheard(ballot));
+    let request = state.write_by(&view, content, by_force, now, out);
     if let Role::Member(member) = &mut state.role {
         member.quest = Quest::Writing { request };
     }

@@ -5,6 +5,7 @@
 //! any others in the same order. Never: merges two states that would answer some event differently. That is tested by
 //! `bellwether-model`, which is all that this is for.
 
+use super::forced::Forced;
 use super::lease::Damage;
 use super::message::{Consent, LeaseView, Message};
 use super::settings::Settings;
@@ -87,6 +88,8 @@ impl State {
             stand_back_until,
             stood_back: _,
             initialised: _,
+            fenced: _,
+            forced,
             role,
         } = self;
         if let Some(Promise { to: _, term: _, until }) = promise {
@@ -98,6 +101,9 @@ impl State {
             aging.moved(until);
         }
         *stand_back_until = stand_back_until.filter(|until| *until > now || ages == Ages::Exact);
+        if let Some(Forced { force: _, since }) = forced {
+            aging.past(since, settings.lease);
+        }
         known.age(|moment, limit| aging.past(moment, limit), settings.lease);
         match role {
             Role::Member(member) => age_member(member, &aging, settings),
@@ -140,6 +146,7 @@ impl State {
             all.push(view.version);
         }
         all.extend(self.known.own_writes().map(|write| write.base));
+        all.extend(self.forced.map(|forced| forced.force.version));
         if let Role::Member(Member { quest, .. }) = &self.role
             && let Quest::Reading { claim: Claim::Consent(consent), .. }
             | Quest::Polling { claim: Claim::Consent(consent), .. } = quest
@@ -155,6 +162,9 @@ impl State {
         self.void_before = first_valid.map_or(self.void_before, names.request);
         self.next_request = (names.request)(self.next_request);
         self.known.rename(names);
+        if let Some(Forced { force, since: _ }) = &mut self.forced {
+            force.version = (names.version)(force.version);
+        }
         match &mut self.role {
             Role::Member(member) => match &mut member.quest {
                 Quest::None | Quest::Waiting { .. } => {}

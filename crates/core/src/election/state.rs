@@ -1,6 +1,7 @@
 //! The state of one agent, and what every part of the protocol does with it: number requests, learn terms, look at the Lease,
 //! write it.
 
+use super::forced::Forced;
 use super::lease::{Known, OwnWrite, Sight};
 use super::message::{Consent, Effect, LeaseContent, LeaseView, LeaseWrite, Memory, Message, Phase};
 use super::settings::Settings;
@@ -29,6 +30,10 @@ pub struct State {
     /// Whether it stood back already since it last heard a voter; twice would be a vacancy without end.
     pub(super) stood_back: bool,
     pub(super) initialised: bool,
+    /// A person wants PostgreSQL here stopped.
+    pub(super) fenced: bool,
+    /// What a person overrides, if it is for the Lease as it is now.
+    pub(super) forced: Option<Forced>,
     pub(super) role: Role,
 }
 
@@ -137,6 +142,7 @@ pub(super) struct Handover {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Why {
     Switchover(Option<MemberId>),
+    Fence,
     Crash,
     CutOff,
 }
@@ -179,6 +185,8 @@ impl State {
             stand_back_until: None,
             stood_back: false,
             initialised: false,
+            fenced: false,
+            forced: None,
             role: Role::Member(Member::default()),
         }
     }
@@ -281,10 +289,22 @@ impl State {
 
     /// Sends a write on `view`. It counts for [`State::required`] from here on (E5).
     pub(super) fn write(&mut self, view: &LeaseView, content: LeaseContent, now: Moment, out: &mut Out) -> RequestId {
+        self.write_by(view, content, None, now, out)
+    }
+
+    /// The same, where a person's word stood in for that of those who were not heard (E16).
+    pub(super) fn write_by(
+        &mut self,
+        view: &LeaseView,
+        content: LeaseContent,
+        forced: Option<Members>,
+        now: Moment,
+        out: &mut Out,
+    ) -> RequestId {
         let request = self.number();
         let members = content.members.clone();
         self.known.send(OwnWrite { request, uid: view.uid, base: view.version, members, sent: now, pending: true });
-        let write = LeaseWrite { uid: view.uid, base: view.version, content };
+        let write = LeaseWrite { uid: view.uid, base: view.version, content, forced };
         out.push(Effect::WriteLease { request, write });
         request
     }

@@ -1,5 +1,8 @@
 //! The rules, each as a sentence.
 
+mod fence;
+mod forced;
+
 use super::*;
 use crate::fact::Fact;
 use crate::wal::{Lsn, Term, Timeline};

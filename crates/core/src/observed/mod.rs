@@ -21,6 +21,7 @@ pub use volume::{Volume, VolumeRole};
 
 use crate::contract::{InstanceConfig, Leader};
 use crate::fact::Fact;
+use crate::force;
 use crate::object::Kind;
 use crate::wal::SystemIdentifier;
 
@@ -104,6 +105,8 @@ pub struct Lease {
     pub system_identifier: Option<SystemIdentifier>,
     /// `leaseTransitions`.
     pub term: Option<u64>,
+    /// The last time that somebody led by force.
+    pub forced: Option<force::Record>,
 }
 
 impl Observed {

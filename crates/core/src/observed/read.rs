@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::{Lease, Listing, Observed, Pod, Secret, Volume};
 use crate::fact::Fact;
+use crate::force;
 use crate::object::Kind;
 
 /// Everything as JSON, by kind and name. Secrets come without contents: each value that is set is replaced by any other.
@@ -125,6 +126,7 @@ fn read_lease(lease: &coordination::Lease) -> Option<Lease> {
         owner: controller(&lease.metadata),
         leader: annotation(labels::LEADER).and_then(|text| serde_json::from_str(&text).ok()),
         system_identifier: annotation(labels::SYSTEM_IDENTIFIER).and_then(|text| text.parse().ok()),
+        forced: annotation(force::RECORD).and_then(|text| force::Record::read(&text)),
         term: lease.spec.as_ref().and_then(|spec| spec.lease_transitions).and_then(|term| u64::try_from(term).ok()),
     })
 }

@@ -199,6 +199,8 @@ pub enum WaitingOn {
     Joins(Vec<(String, Option<String>)>),
     /// The primary, which nobody can replace yet.
     Primary(Option<String>),
+    /// A primary that is fenced, and that nobody else can replace.
+    Fenced(String),
 }
 
 impl fmt::Display for WaitingOn {
@@ -221,6 +223,7 @@ impl fmt::Display for WaitingOn {
             }
             Self::Primary(Some(name)) => write!(f, "{name} to accept writes again"),
             Self::Primary(None) => write!(f, "a primary"),
+            Self::Fenced(name) => write!(f, "the fence on {name} to be lifted, or a standby that can take over"),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use bellwether_api::labels;
 use bellwether_api::reason::Reason;
 use bellwether_api::v1::{AutomationGate, DurabilityMode, OperationKind, Phase, PostgresClusterStatus};
 use jiff::Timestamp;
@@ -12,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use super::status::{Health, Verdict, View};
 use super::{WaitingOn, effective_durability};
 use crate::build;
+use crate::fence::Fences;
 use crate::object::Kind;
 use crate::observed::Pod;
 
@@ -27,6 +29,10 @@ pub const ACCEPTED: &str = "Accepted";
 pub const SYNCED: &str = "Synced";
 /// Instances run on different nodes.
 pub const SPREAD: &str = "Spread";
+/// A person wants PostgreSQL stopped on some instances. Not said where nobody does.
+pub const FENCED: &str = "Fenced";
+/// Somebody leads, or led, by a person's word, and acknowledged commits may be lost. Said until the record is removed from the Lease.
+pub const FORCED: &str = "Forced";
 
 /// What a condition says.
 struct Says {
@@ -45,6 +51,8 @@ pub(super) fn conditions(view: &View<'_>, phase: Phase, operation: Option<Operat
         Some(accepted(view)),
         Some(synced(view)),
         spread(view),
+        fenced(view),
+        forced(view),
     ];
     let before = view.before().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let generation = view.parent.cluster.metadata.generation;
@@ -71,6 +79,9 @@ fn ready(view: &View<'_>, phase: Phase) -> Says {
         return not(reason, message);
     }
     let Some(primary) = view.leading() else {
+        if let Some(leader) = view.fenced_leader() {
+            return not(Reason::Fenced, fenced_leader(leader));
+        }
         let broken = view.first_trouble();
         return match (phase, broken) {
             (_, Some((reason, message))) => not(reason, message),
@@ -90,7 +101,11 @@ fn ready(view: &View<'_>, phase: Phase) -> Says {
     let streaming = view.pods().filter(|pod| pod.streams()).count();
     let reason = if view.established() { Reason::NoSynchronousStandby } else { Reason::Joining };
     if effective_durability(spec.durability.mode, spec.replicas) == DurabilityMode::Quorum && streaming < needed {
-        return not(reason, format!("durability quorum needs {needed} streaming standbys, {streaming} stream"));
+        let fenced = match view.named(Health::Fenced) {
+            none if none.is_empty() => String::new(),
+            some => format!("; fenced: {}", names(&some)),
+        };
+        return not(reason, format!("durability quorum needs {needed} streaming standbys, {streaming} stream{fenced}"));
     }
     // A standby may not have noticed that nobody hears it.
     if primary.report.known().is_some_and(|report| report.commits_wait) {
@@ -124,14 +139,16 @@ fn degraded(view: &View<'_>, phase: Phase) -> Says {
     if let Some((reason, message)) = view.first_trouble() {
         return says(true, reason, message);
     }
-    match phase {
-        Phase::Unavailable => says(true, Reason::NoPrimary, no_primary(view)),
-        Phase::Degraded => {
+    match (phase, view.fenced_leader()) {
+        (Phase::Unavailable, Some(leader)) => says(true, Reason::Fenced, fenced_leader(leader)),
+        (Phase::Unavailable, None) => says(true, Reason::NoPrimary, no_primary(view)),
+        (Phase::Degraded, _) => {
             let broken = view.named(Health::Broken);
             let back = view.named(Health::Coming);
-            match broken.is_empty() {
-                false => says(true, Reason::ReplicaUnhealthy, format!("not streaming: {}", told(&broken))),
-                true => says(true, Reason::Restarting, format!("coming back: {}", told(&back))),
+            match (broken.is_empty(), back.is_empty()) {
+                (false, _) => says(true, Reason::ReplicaUnhealthy, format!("not streaming: {}", told(&broken))),
+                (true, false) => says(true, Reason::Restarting, format!("coming back: {}", told(&back))),
+                (true, true) => says(true, Reason::Fenced, format!("fenced: {}", names(&view.named(Health::Fenced)))),
             }
         }
         _ => says(false, Reason::AsSpecified, "nothing is wrong".to_owned()),
@@ -217,6 +234,43 @@ fn spread(view: &View<'_>) -> Option<Says> {
     })
 }
 
+/// Who is fenced, by the annotation, and how far that has come. It is a wish, so a name that no instance has is said here too.
+fn fenced(view: &View<'_>) -> Option<Says> {
+    if *view.fences == Fences::default() {
+        return None;
+    }
+    let stopped = names(&view.named(Health::Fenced));
+    let mut parts = vec![];
+    if !stopped.is_empty() {
+        parts.push(format!(
+            "PostgreSQL is stopped on {stopped} until {} no longer names it (`bellwether unfence`)",
+            labels::FENCED
+        ));
+    }
+    let not_yet = |name: &&String| !view.named(Health::Fenced).iter().any(|(other, _)| other == *name);
+    let stopping: Vec<_> = view.fences.instances.iter().filter(not_yet).map(String::as_str).collect();
+    if !stopping.is_empty() {
+        parts.push(format!("to be stopped: {}", stopping.join(", ")));
+    }
+    if !view.fences.strangers.is_empty() {
+        let there = view.members.wanted.join(", ");
+        let strangers = view.fences.strangers.join(", ");
+        parts.push(format!("{} names {strangers}, which no instance is called; there are {there}", labels::FENCED));
+    }
+    let holds = !view.fences.instances.is_empty();
+    Some(Says { type_: FENCED, holds, reason: Reason::Fenced, message: parts.join("; ") })
+}
+
+/// The record on the Lease, in words.
+fn forced(view: &View<'_>) -> Option<Says> {
+    let record = view.observed.own_lease()?.forced.as_ref()?;
+    Some(Says { type_: FORCED, holds: true, reason: Reason::ForcedFailover, message: record.to_string() })
+}
+
+fn fenced_leader(leader: &str) -> String {
+    format!("{leader} leads by the Lease and is fenced, and no standby could take over")
+}
+
 /// Nothing will happen before a person, or something outside, does its part.
 fn stopped(view: &View<'_>) -> Option<(Reason, String)> {
     match view.verdict {
@@ -245,6 +299,10 @@ fn in_rw_endpoint(view: &View<'_>, primary: &Pod) -> bool {
     let endpoints = slice["endpoints"].as_array().into_iter().flatten();
     let mut addresses = endpoints.flat_map(|endpoint| endpoint["addresses"].as_array().into_iter().flatten());
     primary.ip.as_deref().is_some_and(|ip| addresses.any(|address| address == ip))
+}
+
+fn names(instances: &[(String, Option<String>)]) -> String {
+    instances.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 fn told(instances: &[(String, Option<String>)]) -> String {

@@ -35,6 +35,7 @@ pub use provision::effective_durability;
 
 use crate::build::{Parent, Settings};
 use crate::fact::Fact;
+use crate::fence;
 use crate::observed::Observed;
 use certificates::whole_seconds;
 use status::Verdict;
@@ -124,12 +125,19 @@ fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'
         plan.waiting_on.push(on.clone());
     }
     if observed.unseen().is_empty() && observed.unreadable.is_empty() {
-        let view = status::View { observed, parent, identity: &identity, members: &members, verdict: &verdict, now };
+        let fences = &fence::fences(cluster, &members.wanted);
+        let (identity, members, verdict) = (&identity, &members, &verdict);
+        let view = status::View { observed, parent, identity, members, verdict, fences, now };
         let waiting = status::waiting(&view);
         plan.waiting_on.extend(waiting);
         plan.status = Some(status::status(&view, &plan.waiting_on));
     }
-    plan.events.extend(plan.status.as_ref().and_then(|status| notes::of_phase(cluster.status.as_ref(), status)));
+    if let Some(after) = &plan.status {
+        let before = cluster.status.as_ref();
+        plan.events.extend(notes::of_phase(before, after));
+        plan.events.extend(notes::of_fences(before, after));
+        plan.events.extend(notes::of_force(before, after));
+    }
     plan
 }
 

@@ -36,6 +36,32 @@ fn of_action(action: &Action) -> Option<Note> {
     }
 }
 
+fn said(status: &PostgresClusterStatus, condition: &str) -> Option<String> {
+    status.conditions.iter().find(|found| found.type_ == condition).map(|found| found.message.clone())
+}
+
+/// Somebody leads by force.
+pub fn of_force(before: Option<&PostgresClusterStatus>, after: &PostgresClusterStatus) -> Option<Note> {
+    let said = |status| said(status, super::conditions::FORCED);
+    let message = said(after)?;
+    let news = before.and_then(said).as_ref() != Some(&message);
+    news.then(|| Note { warning: true, reason: "ForcedFailover".to_owned(), message })
+}
+
+/// Somebody fenced instances, or lifted that.
+pub fn of_fences(before: Option<&PostgresClusterStatus>, after: &PostgresClusterStatus) -> Option<Note> {
+    let said = |status| said(status, super::conditions::FENCED);
+    let (before, after) = (before.and_then(said), said(after));
+    if before == after {
+        return None;
+    }
+    let note = |reason: &str, message| Note { warning: false, reason: reason.to_owned(), message };
+    Some(match after {
+        Some(message) => note("Fenced", message),
+        None => note("FenceLifted", "no instance is fenced any more".to_owned()),
+    })
+}
+
 /// The cluster entered another phase.
 pub fn of_phase(before: Option<&PostgresClusterStatus>, after: &PostgresClusterStatus) -> Option<Note> {
     let phase = after.phase?;

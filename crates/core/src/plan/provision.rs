@@ -17,6 +17,7 @@ use super::{certificates, endpoints, instances, volumes};
 use crate::build::{self, Parent};
 use crate::contract::InstanceConfig;
 use crate::fact::Fact;
+use crate::fence;
 use crate::object::{Desired, Kind};
 use crate::observed::{Observed, Pod, PodPhase};
 use crate::wal::Term;
@@ -182,6 +183,8 @@ fn configuration(observed: &Observed, parent: &Parent<'_>, identity: &Identity, 
         bootstrap_instance: chosen.unwrap_or_default(),
         system_identifier: identity.system,
         wal_volume: spec.storage.wal.is_some(),
+        // All names, whether or not there are such instances: what could not be seen must not lift a fence.
+        fenced: fence::wished(parent.cluster).into_iter().collect(),
     }
 }
 

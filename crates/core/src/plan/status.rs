@@ -17,6 +17,7 @@ use super::conditions;
 use super::instances::{Members, ours};
 use super::{WaitingOn, effective_durability};
 use crate::build::Parent;
+use crate::fence::Fences;
 use crate::observed::{Observed, Pod};
 
 /// Whether the spec is being acted on.
@@ -39,6 +40,7 @@ pub(super) struct View<'a> {
     pub identity: &'a Identity,
     pub members: &'a Members,
     pub verdict: &'a Verdict,
+    pub fences: &'a Fences,
     pub now: Timestamp,
 }
 
@@ -51,6 +53,8 @@ pub(super) enum Health {
     Coming,
     /// It is not, and won't be by waiting.
     Broken,
+    /// PostgreSQL is stopped there, as a person wants it.
+    Fenced,
 }
 
 impl View<'_> {
@@ -68,6 +72,11 @@ impl View<'_> {
     pub fn leading(&self) -> Option<&Pod> {
         let leader = self.observed.leader()?;
         self.pods().find(|pod| pod.name == leader && pod.leads())
+    }
+
+    /// The instance that the Lease names, if it is fenced: nobody has taken over.
+    pub fn fenced_leader(&self) -> Option<&str> {
+        self.observed.leader().filter(|leader| self.health(leader) == Health::Fenced)
     }
 
     /// Whether the cluster has been as specified before: from then on, what is missing is missing and not still coming.
@@ -123,6 +132,7 @@ impl View<'_> {
             _ if pod.trouble.is_some() || pod.report.is_unknown() => Health::Broken,
             InstanceState::Leading | InstanceState::Streaming if pod.answers() => Health::Good,
             InstanceState::NotStreaming | InstanceState::Down => Health::Broken,
+            InstanceState::Fenced if self.fences.instances.iter().any(|fenced| fenced == name) => Health::Fenced,
             _ => Health::Coming,
         }
     }
@@ -175,6 +185,9 @@ pub(super) fn waiting(view: &View<'_>) -> Vec<WaitingOn> {
         return vec![];
     }
     if view.leading().is_none() {
+        if let Some(fenced) = view.fenced_leader() {
+            return vec![WaitingOn::Fenced(fenced.to_owned())];
+        }
         let leader = view.observed.leader();
         return match (leader, view.members.wanted.first()) {
             (None, Some(first)) if view.identity.system.is_none() => {
@@ -205,16 +218,17 @@ fn phase(view: &View<'_>) -> Phase {
         return coming_up(view);
     }
     let (coming, broken) = (view.named(Health::Coming), view.named(Health::Broken));
+    let fenced = !view.named(Health::Fenced).is_empty();
     if coming.is_empty() && broken.is_empty() && view.members.surplus.is_empty() {
-        return Phase::Ready;
+        return if fenced { Phase::Degraded } else { Phase::Ready };
     }
     if !view.established() {
         return Phase::Joining;
     }
     let only_new = broken.is_empty() && coming.iter().all(|(name, _)| view.is_new(name));
-    if only_new && coming.is_empty() {
+    if only_new && coming.is_empty() && !fenced {
         Phase::Ready
-    } else if only_new {
+    } else if only_new && !coming.is_empty() {
         Phase::Joining
     } else {
         Phase::Degraded
@@ -232,14 +246,21 @@ fn coming_up(view: &View<'_>) -> Phase {
     if initialising { Phase::Bootstrapping } else { Phase::Provisioning }
 }
 
+/// Nothing is missing but what a person has stopped.
+fn only_fenced(view: &View<'_>) -> bool {
+    view.named(Health::Coming).is_empty() && view.named(Health::Broken).is_empty()
+}
+
 fn operation_kind(view: &View<'_>, phase: Phase) -> Option<OperationKind> {
     match phase {
         Phase::Provisioning | Phase::Bootstrapping => Some(OperationKind::Create),
         Phase::Joining if !view.established() => Some(OperationKind::Create),
         Phase::Joining => Some(OperationKind::ScaleUp),
-        Phase::Degraded | Phase::Unavailable => Some(OperationKind::Repair),
-        Phase::Ready if !view.members.surplus.is_empty() => Some(OperationKind::ScaleDown),
-        Phase::Ready | Phase::Invalid | Phase::Deleting => None,
+        // A fence is no repair: nothing is under way before it is lifted.
+        Phase::Degraded if !only_fenced(view) => Some(OperationKind::Repair),
+        Phase::Unavailable => Some(OperationKind::Repair),
+        Phase::Ready | Phase::Degraded if !view.members.surplus.is_empty() => Some(OperationKind::ScaleDown),
+        Phase::Ready | Phase::Degraded | Phase::Invalid | Phase::Deleting => None,
     }
 }
 
