@@ -38,6 +38,7 @@ use crate::logs::{self, Complaints};
 use crate::postmaster::{Launch, Postmaster};
 use crate::process::reaper::Children;
 use crate::settings::Places;
+use crate::space::{Spaces, Volumes};
 use crate::trouble::Trouble;
 use crate::volume::Volume;
 
@@ -101,6 +102,12 @@ pub struct Instance {
     pub held_back: Option<(Instant, Option<Instant>)>,
     /// Not before this does it try to start as a primary again.
     pub lead_after: Instant,
+    /// Not before this does it hand over again because its volume is full.
+    pub hand_over_after: Instant,
+    /// Where the volumes are.
+    pub volumes: Volumes,
+    /// How much room they have.
+    pub spaces: watch::Receiver<Spaces>,
     /// The Lease as last seen.
     pub lease: watch::Receiver<Fact<Value>>,
     /// The `rw` endpoint.

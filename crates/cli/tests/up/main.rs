@@ -10,6 +10,7 @@ mod idle;
 mod instances;
 mod kubectl;
 mod settings;
+mod space;
 mod stopping;
 mod trial;
 mod truth;

@@ -7,6 +7,7 @@ use super::types::{
     Deadline, Incarnation, LeaseUid, LeaseVersion, MemberId, Members, Position, RequestId, Span, Sync, Voters,
 };
 use crate::fact::Fact;
+use crate::instance::space::Space;
 use crate::wal::Term;
 
 /// What the Lease says.
@@ -118,6 +119,8 @@ pub struct Answer {
     pub members: Members,
     /// Where its log ends, read after its receiver was cut. None: it has no usable log.
     pub position: Option<Position>,
+    /// How much room its volumes have.
+    pub space: Space,
 }
 
 /// *Take the Lease at this version; I have stopped.* (E10)
@@ -207,6 +210,8 @@ pub enum Event {
     },
     /// This instance initialised the database of a cluster that never had a leader.
     Initialised,
+    /// So much room the volumes of this instance have.
+    Space(Space),
 }
 
 /// What the agent wants done, in this order.

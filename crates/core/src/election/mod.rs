@@ -76,6 +76,7 @@ pub fn step(state: &mut State, event: Event, now: Moment) -> Vec<Effect> {
         Event::VotersInForce { voters } => voters::in_force(state, voters.as_ref()),
         Event::Switchover { target } => handover::switchover(state, target, now, &mut out),
         Event::Initialised => state.initialised = true,
+        Event::Space(space) => state.space = space,
     }
     match state.role {
         Role::Leader(_) => leader::tick(state, now, &mut out),

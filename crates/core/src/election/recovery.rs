@@ -78,7 +78,7 @@ pub(super) fn decide(state: &mut State, ballot: &Ballot, now: Moment, out: &mut 
     let known = ballot.answers.iter().fold(asked.clone(), |all, (_, answer)| all.union(&answer.members));
     let unanimous = ballot.complete() || planted!(state.settings, RecoveryWithoutAll);
     // Of equals any will do: all yielded to this one.
-    let best = ballot.best().is_none_or(|(position, _)| ballot.own.flatten() >= Some(position));
+    let best = ballot.best().is_none_or(|(position, ..)| ballot.own.flatten() >= Some(position));
     let Role::Member(member) = &mut state.role else { return };
     member.quest = again;
     if known != asked {

@@ -87,6 +87,7 @@ impl State {
             stand_back_until,
             stood_back: _,
             initialised: _,
+            space: _,
             role,
         } = self;
         if let Some(Promise { to: _, term: _, until }) = promise {
