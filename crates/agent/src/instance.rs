@@ -180,7 +180,7 @@ impl Instance {
                     self.board.report(|report| {
                         report.accepts_sql = false;
                         report.message = Some(trouble.to_string());
-                        if matches!(trouble, Trouble::Ended { .. }) {
+                        if matches!(trouble, Trouble::Ended { .. } | Trouble::NoRoom { .. }) {
                             report.state = InstanceState::Down;
                         }
                     });

@@ -6,6 +6,7 @@
 mod data;
 mod failures;
 mod home;
+mod identity;
 mod idle;
 mod instances;
 mod kubectl;

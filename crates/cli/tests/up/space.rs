@@ -8,15 +8,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use bellwether_api::names::Names;
 use bellwether_api::v1::PostgresCluster;
 use bellwether_core::contract::POSTGRES_PORT;
+use bellwether_core::lease_object::SWITCHOVER;
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Session};
 use chaos::embedded::Site;
 use chaos::fault::Fault;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
+use kube::api::{Patch, PatchParams};
 use nix::fcntl::posix_fallocate;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statvfs::statvfs;
+use serde_json::{Value, json};
 
 use crate::home::{Home, PATIENCE, eventually};
 
@@ -158,6 +163,20 @@ async fn write(home: &Home) -> Result<(), String> {
     written.map_err(|error| error.code().map_or(error.to_string(), |code| code.code().to_owned()))
 }
 
+/// Asks for another primary, or for none any more.
+async fn ask_for(home: &Home, wanted: Value) {
+    let leases: Api<Lease> = Api::default_namespaced(home.client().await);
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {SWITCHOVER: wanted}}}));
+    leases.patch(&Names::of("demo").lease(), &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// What status says of an instance.
+async fn message(home: &Home, instance: &str) -> Option<String> {
+    let api: Api<PostgresCluster> = Api::default_namespaced(home.client().await);
+    let instances = api.get_opt("demo").await.ok()??.status?.instances;
+    instances.into_iter().find(|one| one.name == instance)?.message
+}
+
 fn site_of(home: &Home, client: kube::Client) -> Site {
     Site { client, up: i32::try_from(home.pid()).unwrap() }
 }
@@ -181,11 +200,10 @@ async fn a_full_primary_hands_over_to_one_with_room_and_nobody_to_a_full_one() {
             assert_eq!(started(&home, full).await, before, "it was not restarted");
             assert!(home.number("demo", full, "select count(*) from kept").await.is_some());
             // A switchover to it is no good idea.
-            let mut command = Command::new(crate::home::BELLWETHER);
-            let asked = command.args(["switchover", "demo", "--to", full]).env("KUBECONFIG", home.kubeconfig()).output();
-            let asked = asked.unwrap();
-            let told = String::from_utf8_lossy(&[asked.stdout, asked.stderr].concat()).into_owned();
-            assert!(!asked.status.success() && told.contains("whose volume is full"), "{told}");
+            ask_for(&home, json!(full)).await;
+            let refused = || async { message(&home, &first).await?.contains("whose volume is full").then_some(()) };
+            eventually("the switchover is refused, with the reason", refused).await;
+            ask_for(&home, json!(null)).await;
             // The primary: the one with room leads.
             probe.mark(format!("{first} is full"));
             let began = Instant::now();
