@@ -38,6 +38,9 @@ const OVERLOADED: Duration = Duration::from_secs(30);
 const OVERLOAD_SECONDS: &str = "BELLWETHER_OVERLOAD_SECONDS";
 /// Fewer connections than this are not all that a server has.
 const FEW: usize = 50;
+/// Sessions that compute, for each core. All of them, fifty for each of two cores that agents, operator and API server live on as well, is more
+/// than an election on one machine bears: tenure lapses, and the same primary starts again.
+const BUSY_PER_CORE: usize = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
 fn overloaded_for() -> Duration {
@@ -227,7 +230,7 @@ impl Site {
         Ok(all)
     }
 
-    /// Takes every connection to `primary` that the application may have, and lets each compute for this long.
+    /// Takes every connection to `primary` that the application may have, and lets so many compute that every core is busy, for this long.
     pub async fn overload(&self, primary: &str, lasting: Duration) -> Result<(), SiteError> {
         let wrong = |error: ConnectionError| SiteError::Wrong(error.to_string());
         let directory = tempfile::tempdir()?;
@@ -249,6 +252,8 @@ impl Site {
             "do $$ declare until timestamptz := clock_timestamp() + interval '{seconds} s';
              begin while clock_timestamp() < until loop perform 1; end loop; end $$"
         );
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let idle = sessions.split_off(sessions.len().min(BUSY_PER_CORE * cores));
         let busy: Vec<_> = sessions
             .into_iter()
             .map(|session| {
@@ -260,6 +265,7 @@ impl Site {
         for session in busy {
             let _ = session.await;
         }
+        drop(idle);
         Ok(())
     }
 

@@ -30,7 +30,7 @@ pub enum Fault {
     StandbysFrozen,
     /// Every agent is killed, and with it every PostgreSQL.
     AllKilled,
-    /// Every connection that the application may have is taken, and each keeps a core busy, for half a minute (or
+    /// Every connection that the application may have is taken, and every core is kept busy, for half a minute (or
     /// `BELLWETHER_OVERLOAD_SECONDS`).
     Overload,
     /// API server and operator stop for twenty seconds. Whoever is connected writes on.

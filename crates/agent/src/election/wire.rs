@@ -141,10 +141,27 @@ pub async fn read<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin)) ->
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 enum WireMessage {
-    Ask { request: u64, term: Term, incarnation: u64, promise: u64 },
-    Grant { request: u64, term: Term, incarnation: u64, streaming: bool },
-    Refuse { term: Option<Term> },
-    Poll { request: u64, incarnation: u64, question: WireQuestion, term: Option<Term> },
+    Ask {
+        request: u64,
+        term: Term,
+        incarnation: u64,
+        promise: u64,
+    },
+    Grant {
+        request: u64,
+        term: Term,
+        incarnation: u64,
+        streaming: bool,
+    },
+    Refuse {
+        term: Option<Term>,
+    },
+    Poll {
+        request: u64,
+        incarnation: u64,
+        question: WireQuestion,
+        term: Option<Term>,
+    },
     Answer {
         request: u64,
         incarnation: u64,
@@ -155,7 +172,12 @@ enum WireMessage {
         #[serde(default = "not_said")]
         space: WireSpace,
     },
-    Consent { uid: Uid, version: u64, term: Term, at_least: WirePosition },
+    Consent {
+        uid: Uid,
+        version: u64,
+        term: Term,
+        at_least: WirePosition,
+    },
     Knock,
 }
 

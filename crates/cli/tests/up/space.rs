@@ -324,6 +324,8 @@ async fn one_that_panicked_for_want_of_room_is_not_started_again_and_again_and_c
     let [volume] = volumes.as_slice() else { panic!("one volume") };
     let socket = socket(&home);
     panic_for_want_of_room(&socket, volume).await;
+    let panicked = || async { log(&home).contains("No space left on device").then_some(()) };
+    eventually("PostgreSQL says why", panicked).await;
     // Somebody takes even what was in reserve.
     volume.keep_full(QUIET).await;
     let starts = || log(&home).matches("starting PostgreSQL ").count();

@@ -111,7 +111,11 @@ pub(super) fn tick(state: &mut State, now: Moment, out: &mut Out) {
                     let until = now.plus(state.settings.resume_after);
                     set_step(state, HandoverStep::Settling { target, at_least, until });
                 }
-                None => resume(state, "no standby is known to have everything, and room: PostgreSQL starts again in place", out),
+                None => resume(
+                    state,
+                    "no standby is known to have everything, and room: PostgreSQL starts again in place",
+                    out,
+                ),
             }
             tick(state, now, out);
         }

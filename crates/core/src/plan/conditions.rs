@@ -106,7 +106,10 @@ fn ready(view: &View<'_>, phase: Phase) -> Says {
     }
     // A standby may not have noticed that nobody hears it.
     if primary.report.known().is_some_and(|report| report.commits_wait) {
-        return not(reason, format!("commits on {} wait: too few standbys acknowledge them; reads work{full}", primary.name));
+        return not(
+            reason,
+            format!("commits on {} wait: too few standbys acknowledge them; reads work{full}", primary.name),
+        );
     }
     Says {
         type_: READY,
