@@ -37,6 +37,7 @@ use crate::postmaster::{Postmaster, StopRequest};
 use crate::process::reaper::{self, Children};
 use crate::settings::Places;
 use crate::signals::Signals;
+use crate::space::{self, Spaces, Volumes};
 use crate::volume::{self, Volume};
 
 /// The role's name.
@@ -232,7 +233,23 @@ async fn set_up(
     let (histories, others) = watch::channel(BTreeMap::new());
     let (copy_sender, copy) = watch::channel(None);
     let (phase_sender, phase) = watch::channel((Phase::Member, "it has just started"));
-    let links = Links { want, guard, lease, news, wishes: wished, log, histories, copy, phase: phase_sender };
+    let volumes = Volumes::new(environment.data_dir.clone(), environment.wal_dir.clone());
+    let (spaces_sender, mut spaces) = watch::channel(volumes.look(&Spaces::default()));
+    // The election is told from the beginning.
+    spaces.mark_changed();
+    tokio::spawn(space::watch(volumes.clone(), spaces_sender, board.clone()));
+    let links = Links {
+        want,
+        guard,
+        lease,
+        news,
+        wishes: wished,
+        log,
+        histories,
+        copy,
+        spaces: spaces.clone(),
+        phase: phase_sender,
+    };
     let fence = Fence::of(&inputs, &environment);
     let wish = (settings(&inputs), fence);
     let driver = Driver::new(wish, record.clone(), peers.clone(), (leases, pods), me, links);
@@ -258,6 +275,9 @@ async fn set_up(
         held_back: None,
         lead_after: tokio::time::Instant::now(),
         fenced_end: None,
+        hand_over_after: tokio::time::Instant::now(),
+        volumes,
+        spaces,
         lease: lease_seen,
         endpoint: Endpoint::new(client.clone(), &environment),
         board,

@@ -9,6 +9,7 @@ use bellwether_api::v1::{InstanceRole, InstanceState};
 use bellwether_core::contract::{Leader, key};
 use bellwether_core::election::{MemberId, Position};
 use bellwether_core::instance::rejoin::{Rejoin, rejoin};
+use bellwether_core::instance::space::Space;
 use bellwether_core::instance::standby::{RECONNECT_GRACE, Sample, Standby};
 use bellwether_core::wal::{Lsn, Term, Timeline};
 use bellwether_postgres::control;
@@ -195,6 +196,7 @@ impl Instance {
                 Ok(())
             }
             None => {
+                self.make_room_to_start(false)?;
                 signal::set(&self.volume.pgdata(), StartAs::Standby)
                     .map_err(|cause| Trouble::Io { what: "write standby.signal", cause })?;
                 self.look_at_settings().await?;
@@ -229,7 +231,9 @@ impl Instance {
         let mut soon = tokio::time::interval(SOON);
         soon.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut streams = false;
+        let mut unwritten = false;
         loop {
+            let full = self.space() == Space::Full;
             let Some(now) = running.as_mut() else { return Ok(Turn::Again) };
             tokio::select! {
                 end = now.postmaster.ended() => {
@@ -241,7 +245,8 @@ impl Instance {
                     self.want.mark_changed();
                     return Ok(Turn::Again);
                 }
-                _ = soon.tick(), if leader.is_some() && !streams => {}
+                Ok(()) = self.spaces.changed() => unwritten = true,
+                _ = soon.tick(), if leader.is_some() && !streams && !full => {}
                 _ = tick.tick() => {}
             }
             self.board.beat();
@@ -251,11 +256,14 @@ impl Instance {
             {
                 return Ok(Turn::Again);
             }
-            if self.refresh() {
+            if self.refresh() || unwritten {
                 if self.fence() == Fence::Up {
                     return Ok(Turn::Again);
                 }
-                if self.write_settings(RunAs::Standby(leader.as_ref().map(|(_, place)| place)))? {
+                let written = self.write_settings(RunAs::Standby(leader.as_ref().map(|(_, place)| place)));
+                // A volume that can't be written to is tried again: PostgreSQL goes on by what it has.
+                unwritten = written.as_ref().inspect_err(|error| tracing::error!(%error, "unconfigured")).is_err();
+                if written.is_ok_and(|changed| changed) {
                     now.postmaster.order(Order::Reload).await;
                     configuration.written();
                 }
@@ -324,8 +332,12 @@ impl Instance {
 
     fn standby_notes(&self, name: InstanceState, configuration: &Configuration) -> Option<String> {
         let mut notes = vec![];
-        if name == InstanceState::NotStreaming {
-            notes.push(self.complaints.streaming().unwrap_or("no connection to the primary".into()));
+        match self.full_volumes() {
+            Some(full) => notes.push(format!("nothing is received: the {full} is full")),
+            None if name == InstanceState::NotStreaming => {
+                notes.push(self.complaints.streaming().unwrap_or("no connection to the primary".into()));
+            }
+            None => {}
         }
         notes.extend(configuration.complaints().iter().cloned());
         (!notes.is_empty()).then(|| notes.join("; "))

@@ -38,6 +38,7 @@ use crate::logs::{self, Complaints};
 use crate::postmaster::{Launch, Postmaster};
 use crate::process::reaper::Children;
 use crate::settings::Places;
+use crate::space::{Spaces, Volumes};
 use crate::trouble::Trouble;
 use crate::volume::Volume;
 
@@ -103,6 +104,12 @@ pub struct Instance {
     pub lead_after: Instant,
     /// Where the log ends of a standby that was stopped because it is fenced. Nothing once PostgreSQL has run again.
     pub fenced_end: Option<(Timeline, Lsn)>,
+    /// Not before this does it hand over again because its volume is full.
+    pub hand_over_after: Instant,
+    /// Where the volumes are.
+    pub volumes: Volumes,
+    /// How much room they have.
+    pub spaces: watch::Receiver<Spaces>,
     /// The Lease as last seen.
     pub lease: watch::Receiver<Fact<Value>>,
     /// The `rw` endpoint.
@@ -175,7 +182,7 @@ impl Instance {
                     self.board.report(|report| {
                         report.accepts_sql = false;
                         report.message = Some(trouble.to_string());
-                        if matches!(trouble, Trouble::Ended { .. }) {
+                        if matches!(trouble, Trouble::Ended { .. } | Trouble::NoRoom { .. }) {
                             report.state = InstanceState::Down;
                         }
                     });

@@ -73,7 +73,7 @@ impl Instance {
 
     /// Lets the server read what it is to go by, if that is new. A volume that can't be written to is tried again: PostgreSQL goes on by
     /// what it has.
-    async fn configure(&mut self, primary: &mut Primary, running: &mut Option<Running>) {
+    pub(crate) async fn configure(&mut self, primary: &mut Primary, running: &mut Option<Running>) {
         let voters = primary.voters.as_ref();
         match self.write_settings(RunAs::Primary(voters, primary.term)) {
             Ok(true) => {
@@ -135,6 +135,7 @@ impl Instance {
         if self.superseded() {
             return Ok(());
         }
+        self.make_room_to_start(true)?;
         let pgdata = self.volume.pgdata();
         let signal = |start_as| {
             signal::set(&pgdata, start_as).map_err(|cause| Trouble::Io { what: "write standby.signal", cause })
@@ -221,9 +222,11 @@ impl Instance {
                     }
                     continue;
                 }
+                Ok(()) = self.spaces.changed() => {}
                 _ = tick.tick() => {}
             }
             self.board.beat();
+            self.mind_space(&mut primary, running).await;
             if self.refresh() {
                 primary.inputs_changed();
             }
@@ -245,7 +248,9 @@ impl Instance {
     }
 
     fn report_primary(&self, primary: &Primary, looked: Result<(), Trouble>, failures: u32) {
+        let refused = self.full_volumes().map(|full| format!("writes are refused: the {full} is full"));
         let notes = primary.notes(&self.inputs.config, &self.environment.instance);
+        let notes = refused.into_iter().chain(notes).reduce(|first, rest| format!("{first}; {rest}"));
         self.board.report(|report| match looked {
             Ok(()) => {
                 report.role = Some(InstanceRole::Primary);
@@ -313,7 +318,8 @@ impl Instance {
     pub(crate) fn write_settings(&self, run_as: RunAs<'_>) -> Result<bool, Trouble> {
         let staged = self.places.stage(&self.inputs)?;
         let pgdata = self.volume.pgdata();
-        let volume = OnVolume { pgdata: &pgdata, identity: self.record.lock().identity(), least: &self.least };
+        let identity = self.record.lock().identity();
+        let volume = OnVolume { pgdata: &pgdata, identity, least: &self.least, space: self.space() };
         let written =
             settings::write(&self.environment, &self.installation, &self.inputs, &self.places, &volume, run_as)?;
         Ok(staged || written)

@@ -13,7 +13,7 @@ use bellwether_core::contract::{InstanceConfig, POSTGRES_PORT, SUPERUSER, key};
 use bellwether_core::election::{MemberId, Voters};
 use bellwether_core::instance::durability;
 use bellwether_core::instance::slots::{self, Slot, SlotOwner};
-use bellwether_core::instance::switchover::{self, Candidate, Refusal};
+use bellwether_core::instance::switchover::{self, Refusal};
 use bellwether_core::lease_object;
 use bellwether_core::wal::{Lsn, Term};
 use bellwether_postgres::SlotName;
@@ -52,6 +52,8 @@ pub struct Primary {
     pub term: Term,
     /// What the server makes of its configuration.
     pub configuration: Configuration,
+    /// Since when it refuses writes, because a volume is full.
+    pub refuses_since: Option<Instant>,
     coming: Coming,
     streaming: BTreeSet<MemberId>,
     /// Since when fewer of the voters stream than commits wait for.
@@ -96,6 +98,7 @@ impl Primary {
             waiting: BTreeMap::new(),
             asked: None,
             configuration: Configuration::unknown(),
+            refuses_since: None,
             roles_done: false,
             reload_due: false,
             slots_due: now,
@@ -243,12 +246,7 @@ impl Instance {
         if primary.asked.as_ref().is_some_and(|(seen, _)| *seen == version) {
             return Ok(());
         }
-        let lags = primary.session.lags().await?;
-        let lag =
-            |id: MemberId| lags.iter().find(|(name, _)| MemberId::from_uid(name) == Some(id)).map(|(_, lag)| *lag);
-        let standbys: Vec<Candidate> =
-            self.peers.who().into_iter().map(|(id, name, _)| Candidate { name, id, lag: lag(id) }).collect();
-        let chosen = switchover::choose(&wanted, &standbys);
+        let chosen = switchover::choose(&wanted, &self.candidates(primary).await?);
         match &chosen {
             Ok(target) => {
                 tracing::info!(wanted, %target, "a switchover is asked for");

@@ -1,7 +1,7 @@
 //! Writes PostgreSQL's configuration for this instance, in the role that it is about to have or has.
 //!
-//! Never: a standby's configuration without its upstream, or a primary's with another synchronous replication than the
-//! election wants.
+//! Never: a standby's configuration without its upstream while there is room, or a primary's with another synchronous replication
+//! than the election wants.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use bellwether_core::contract::{Leader, POSTGRES_PORT, REPLICATION_USER};
 use bellwether_core::election::{MemberId, Voters};
+use bellwether_core::instance::space::Space;
 use bellwether_core::wal::Term;
-use bellwether_postgres::conf::{self, ConfError, ServerSettings, ServerTls, Upstream};
+use bellwether_postgres::conf::{self, ConfError, ServerSettings, ServerTls, Upstream, Writes};
 use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
 use bellwether_postgres::socket::{SocketDir, SocketDirError};
 use bellwether_postgres::{Installation, SlotName, file, hba};
@@ -123,6 +124,8 @@ pub struct OnVolume<'a> {
     pub identity: MemberId,
     /// What a standby's settings must not be below.
     pub least: &'a BTreeMap<String, u64>,
+    /// How much room there is. On a full volume a primary refuses writes, and a standby receives nothing.
+    pub space: Space,
 }
 
 /// Writes the files. Answers whether any is new, that is whether a running server must read them again.
@@ -134,8 +137,11 @@ pub fn write(
     volume: &OnVolume<'_>,
     run_as: RunAs<'_>,
 ) -> Result<bool, SettingsError> {
+    let full = volume.space == Space::Full;
     let (upstream, synchronous, term) = match run_as {
         RunAs::Primary(voters, term) => (None, synchronous::setting(voters), Some(term)),
+        // WAL that nobody has room for would end the standby in the middle of its replay.
+        RunAs::Standby(Some(_)) if full => (None, synchronous::of_standby(), None),
         RunAs::Standby(None) => (None, synchronous::of_standby(), None),
         RunAs::Standby(Some(leader)) => {
             (Some(places.upstream(environment, volume.identity, leader)?), synchronous::of_standby(), None)
@@ -150,6 +156,10 @@ pub fn write(
         upstream,
         synchronous,
         term: term.map(|term| term.0),
+        writes: match run_as {
+            RunAs::Primary(..) if full => Writes::Refused,
+            _ => Writes::Accepted,
+        },
         slot_wal_limit_mib: slot_wal_limit_mib(environment),
         least: match run_as {
             RunAs::Primary(..) => BTreeMap::new(),

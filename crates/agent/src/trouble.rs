@@ -68,6 +68,12 @@ pub enum Trouble {
     /// What is under way is not wanted any more.
     #[error("something else is wanted now")]
     NotWanted,
+    /// There is no room to start.
+    #[error("the {volume} is full: PostgreSQL is not started before there is room")]
+    NoRoom {
+        /// Where.
+        volume: String,
+    },
     /// SQL is answered, but not as a primary should.
     #[error("{0}")]
     NotWritable(String),

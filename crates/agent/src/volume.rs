@@ -9,7 +9,9 @@
 //! <data>/election.json       who this instance is, and what the election remembers
 //! <data>/clone.unfinished    from before the base backup until it is in place
 //! <data>/pgdata.aside        a database whose log parted from the leader's, until the new copy streams
+//! <data>/reserve             room that is given back when the volume is full
 //! <wal>/pg_wal               the write-ahead log, where it has a volume of its own
+//! <wal>/reserve              the same there
 //! ```
 //!
 //! Never: deletes anything without a marker that says it is this instance's own unfinished work. A marker is durable before
@@ -26,10 +28,11 @@ use bellwether_postgres::control::{self, ControlError};
 use bellwether_postgres::{Installation, file};
 
 use crate::election;
+use crate::space;
 
 /// What file systems put at the root of a volume, and what is ours there beside the database.
-const NOT_DATA: [&str; 6] =
-    ["lost+found", LOCK, AGENT_LOCK, ASIDE, election::memory::FILE, election::memory::UNFINISHED];
+const NOT_DATA: [&str; 7] =
+    ["lost+found", LOCK, AGENT_LOCK, ASIDE, space::RESERVE, election::memory::FILE, election::memory::UNFINISHED];
 /// Held by the agent that works on the volume.
 pub(crate) const AGENT_LOCK: &str = "agent.lock";
 /// A database that parted from the leader's.

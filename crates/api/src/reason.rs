@@ -42,6 +42,8 @@ reasons! {
     NoPrimary,
     /// Commits wait, because too few standbys stream to acknowledge them. Reads work.
     NoSynchronousStandby,
+    /// A volume is full. On a primary writes are refused, a standby receives nothing; reads work.
+    VolumeFull,
     /// An instance is down or doesn't stream.
     ReplicaUnhealthy,
     /// PostgreSQL on an instance is stopped because a person wants it so.

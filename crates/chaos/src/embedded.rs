@@ -10,6 +10,7 @@ use bellwether_api::v1::PostgresCluster;
 use bellwether_core::contract::{AGENT_PORT, POSTGRES_PORT};
 use bellwether_core::instance::switchover::ANY;
 use bellwether_core::lease_object::SWITCHOVER;
+use bellwether_embedded::connection::{Connection, ConnectionError};
 use bellwether_embedded::proc;
 use bellwether_embedded::view::ClusterView;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -32,7 +33,20 @@ const ENOUGH: u64 = 200;
 const AWAY: Duration = Duration::from_secs(20);
 /// How long standbys are frozen: less than the ten seconds after which a primary lets others try.
 const FROZEN: Duration = Duration::from_secs(8);
+/// How long a server is overloaded, unless somebody says otherwise.
+const OVERLOADED: Duration = Duration::from_secs(30);
+const OVERLOAD_SECONDS: &str = "BELLWETHER_OVERLOAD_SECONDS";
+/// Fewer connections than this are not all that a server has.
+const FEW: usize = 50;
+/// Sessions that compute, for each core. All of them, fifty for each of two cores that agents, operator and API server live on as well, is more
+/// than an election on one machine bears: tenure lapses, and the same primary starts again.
+const BUSY_PER_CORE: usize = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(25);
+
+fn overloaded_for() -> Duration {
+    let said = std::env::var(OVERLOAD_SECONDS).ok().and_then(|said| said.parse().ok());
+    said.map_or(OVERLOADED, Duration::from_secs)
+}
 
 /// Why a round has no verdict.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +110,22 @@ async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn()
 impl Site {
     /// Hurts it while the probe writes, and says what came of that, once every instance is ready again.
     pub async fn round(&self, faults: &[Fault], apart: Duration) -> Result<Outcome, SiteError> {
+        self.during(async |probe| {
+            for (number, fault) in faults.iter().enumerate() {
+                if number > 0 {
+                    tokio::time::sleep(apart).await;
+                }
+                let primary = eventually("somebody leads", || self.primary()).await?;
+                probe.mark(format!("{} of {primary}", fault.name()));
+                self.hurt(*fault, &primary).await?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Lets somebody hurt it while the probe writes, and says what came of that, once every instance is ready again.
+    pub async fn during(&self, hurt: impl AsyncFnOnce(&Probe) -> Result<(), SiteError>) -> Result<Outcome, SiteError> {
         self.ready().await?;
         let mounted = tempfile::tempdir()?;
         let access = self.access(mounted.path()).await?;
@@ -104,14 +134,7 @@ impl Site {
         self.writes_go_on(&probe).await?;
         let before = eventually("somebody leads", || self.primary()).await?;
         let began = Instant::now();
-        for (number, fault) in faults.iter().enumerate() {
-            if number > 0 {
-                tokio::time::sleep(apart).await;
-            }
-            let primary = eventually("somebody leads", || self.primary()).await?;
-            probe.mark(format!("{} of {primary}", fault.name()));
-            self.hurt(*fault, &primary).await?;
-        }
+        hurt(&probe).await?;
         self.writes_go_on(&probe).await?;
         self.ready().await?;
         let ready = began.elapsed();
@@ -207,6 +230,45 @@ impl Site {
         Ok(all)
     }
 
+    /// Takes every connection to `primary` that the application may have, and lets so many compute that every core is busy, for this long.
+    pub async fn overload(&self, primary: &str, lasting: Duration) -> Result<(), SiteError> {
+        let wrong = |error: ConnectionError| SiteError::Wrong(error.to_string());
+        let directory = tempfile::tempdir()?;
+        let connection = Connection::of(&self.client, directory.path(), "default", CLUSTER).await.map_err(wrong)?;
+        let pod = Api::<Pod>::default_namespaced(self.client.clone()).get(primary).await?;
+        let address = pod.status.and_then(|status| status.pod_ip?.parse().ok());
+        let address = address.ok_or_else(|| SiteError::Wrong(format!("{primary} has no address")))?;
+        let target = connection.instance(primary, address);
+        let mut sessions = vec![];
+        // Somebody is refused: there is no other left.
+        while let Ok(session) = connection.open(&target, PATIENCE).await {
+            sessions.push(session);
+        }
+        if sessions.len() < FEW {
+            return Err(SiteError::Wrong(format!("only {} connections could be taken", sessions.len())));
+        }
+        let seconds = lasting.as_secs();
+        let compute = format!(
+            "do $$ declare until timestamptz := clock_timestamp() + interval '{seconds} s';
+             begin while clock_timestamp() < until loop perform 1; end loop; end $$"
+        );
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let idle = sessions.split_off(sessions.len().min(BUSY_PER_CORE * cores));
+        let busy: Vec<_> = sessions
+            .into_iter()
+            .map(|session| {
+                let compute = compute.clone();
+                // A failover would end it: that is for the verdict.
+                tokio::spawn(async move { session.batch_execute(&compute).await.is_ok() })
+            })
+            .collect();
+        for session in busy {
+            let _ = session.await;
+        }
+        drop(idle);
+        Ok(())
+    }
+
     async fn another_leads(&self, before: &str) -> Result<String, SiteError> {
         eventually("another leads", || async { self.primary().await.filter(|now| now != before) }).await
     }
@@ -270,6 +332,7 @@ impl Site {
                 let patch = Patch::Merge(serde_json::json!({"metadata": {"annotations": {SWITCHOVER: ANY}}}));
                 leases.patch(&Names::of(CLUSTER).lease(), &PatchParams::default(), &patch).await?;
             }
+            Fault::Overload => self.overload(primary, overloaded_for()).await?,
             Fault::ApiFrozen => {
                 send(self.up, Signal::SIGSTOP)?;
                 tokio::time::sleep(AWAY).await;

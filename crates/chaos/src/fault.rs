@@ -30,6 +30,9 @@ pub enum Fault {
     StandbysFrozen,
     /// Every agent is killed, and with it every PostgreSQL.
     AllKilled,
+    /// Every connection that the application may have is taken, and every core is kept busy, for half a minute (or
+    /// `BELLWETHER_OVERLOAD_SECONDS`).
+    Overload,
     /// API server and operator stop for twenty seconds. Whoever is connected writes on.
     ApiFrozen,
     /// The node is cut off from everything for twenty seconds.
@@ -48,7 +51,7 @@ pub enum Fault {
 
 impl Fault {
     /// Those that need no nodes of their own.
-    pub const EMBEDDED: [Self; 13] = [
+    pub const EMBEDDED: [Self; 14] = [
         Self::PostmasterKilled,
         Self::PostmasterFrozen,
         Self::PostgresFrozen,
@@ -61,6 +64,7 @@ impl Fault {
         Self::StandbyKilled,
         Self::StandbysFrozen,
         Self::AllKilled,
+        Self::Overload,
         Self::ApiFrozen,
     ];
 

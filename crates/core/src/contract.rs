@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use bellwether_api::v1::{DurabilityMode, Initdb, InstanceRole, InstanceState};
 use serde::{Deserialize, Serialize};
 
+use crate::instance::space::VolumeKind;
 use crate::wal::{SystemIdentifier, Timeline};
 
 /// Names of the environment variables that a pod's container gets.
@@ -170,6 +171,8 @@ pub struct Report {
     pub accepts_sql: bool,
     /// On a primary: whether commits wait, because fewer standbys stream than must acknowledge.
     pub commits_wait: bool,
+    /// Its volumes that are full. A primary refuses writes then, a standby receives nothing.
+    pub full: Vec<VolumeKind>,
     /// Why it isn't further, for people; with progress in tens of per cent while it joins.
     pub message: Option<String>,
     /// Parameters whose new value waits for a restart of PostgreSQL.

@@ -34,6 +34,7 @@ use crate::environment::Environment;
 use crate::inputs::Inputs;
 use crate::kubernetes::lease::{self, Leases, Put};
 use crate::kubernetes::pod;
+use crate::space::Spaces;
 
 /// How often time passes for the election. What a tick comes late is taken from the stop budget.
 const TICK: Duration = Duration::from_millis(25);
@@ -71,6 +72,8 @@ pub struct Links {
     pub histories: watch::Sender<BTreeMap<MemberId, History>>,
     /// Whose database is on the volume, once there is one that may be counted on.
     pub copy: watch::Receiver<Option<SystemIdentifier>>,
+    /// How much room the volumes have.
+    pub spaces: watch::Receiver<Spaces>,
     /// For people: what it is doing, and why.
     pub phase: watch::Sender<(Phase, &'static str)>,
 }
@@ -202,6 +205,10 @@ impl Driver {
                 Some(news) = self.links.news.recv() => self.told(news),
                 Some(sight) = seen.recv() => self.saw(None, &sight),
                 Some(wish) = self.links.wishes.recv() => self.wished(wish),
+                Ok(()) = self.links.spaces.changed() => {
+                    let space = self.links.spaces.borrow_and_update().least();
+                    self.happen(Event::Space(space))
+                }
                 Ok(()) = self.links.log.changed() => {
                     self.tell();
                     Ok(())
@@ -450,7 +457,8 @@ impl Driver {
 
     fn about(&self) -> About {
         let log = self.links.log.borrow().clone();
-        let mut about = About { addresses: self.addresses.clone(), ..About::default() };
+        let space = Some(self.links.spaces.borrow().least());
+        let mut about = About { addresses: self.addresses.clone(), space, ..About::default() };
         if let Some(timeline) = log.timeline {
             about.timeline = Some(timeline.0);
             about.forks = log.forks;
@@ -463,7 +471,8 @@ impl Driver {
         let Incoming { from, instance, address, message, about } = letter;
         self.learn(about.addresses.clone().into_iter().chain([(instance, address)]));
         self.links.histories.send_if_modified(|known| {
-            let history = History { timeline: about.timeline.map(Timeline), forks: about.forks, log: about.log };
+            let timeline = about.timeline.map(Timeline);
+            let history = History { timeline, forks: about.forks, log: about.log, space: about.space };
             let changed = known.get(&from) != Some(&history);
             known.insert(from, history);
             changed

@@ -20,6 +20,7 @@ use bellwether_postgres::file::{self, Written};
 use serde::{Deserialize, Serialize};
 
 use super::ids::{self, Uid};
+use crate::space;
 
 /// Its name on the data volume.
 pub const FILE: &str = "election.json";
@@ -206,7 +207,13 @@ impl VolumeMemory {
         };
         let written = serde_json::to_vec(&stored)
             .map_err(io::Error::other)
-            .and_then(|bytes| file::replace(&self.path, &bytes))
+            .and_then(|bytes| match file::replace(&self.path, &bytes) {
+                // Whoever can't remember may promise nothing, and ends: the reserve is for this, too.
+                Err(cause) if cause.kind() == io::ErrorKind::StorageFull && space::give_back(self.directory()) => {
+                    file::replace(&self.path, &bytes)
+                }
+                written => written,
+            })
             .map_err(|cause| MemoryError::Io { what: "write", path: self.path.clone(), cause })?;
         match written {
             Written::Changed => Ok(()),
@@ -215,9 +222,12 @@ impl VolumeMemory {
         }
     }
 
+    fn directory(&self) -> &Path {
+        self.path.parent().unwrap_or_else(|| Path::new("."))
+    }
+
     fn flush(&self) -> Result<(), MemoryError> {
-        let directory = self.path.parent().unwrap_or_else(|| Path::new("."));
-        [self.path.as_path(), directory]
+        [self.path.as_path(), self.directory()]
             .into_iter()
             .try_for_each(|path| File::open(path).and_then(|file| file.sync_all()))
             .map_err(|cause| MemoryError::Io { what: "flush", path: self.path.clone(), cause })

@@ -23,6 +23,7 @@ pub mod tls;
 pub mod wire;
 
 use bellwether_core::election::{MemberId, Position, Voters};
+use bellwether_core::instance::space::Space;
 use bellwether_core::wal::{Lsn, Term, Timeline};
 
 /// What PostgreSQL is wanted as. A later want makes an earlier one void.
@@ -101,4 +102,6 @@ pub struct History {
     pub forks: Vec<(Timeline, Lsn)>,
     /// Who wrote which timelines.
     pub log: Vec<memory::WrittenBy>,
+    /// How much room its volumes have, if it said.
+    pub space: Option<Space>,
 }

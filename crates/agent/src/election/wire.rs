@@ -17,6 +17,7 @@ use bellwether_core::election::{
     Answer, Ask, Consent, Grant, Incarnation, LeaseVersion, MemberId, Message, Poll, Position, Question, RequestId,
     Span,
 };
+use bellwether_core::instance::space::Space;
 use bellwether_core::wal::{Lsn, Term, Timeline};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -72,6 +73,8 @@ pub struct About {
     pub forks: Vec<(Timeline, Lsn)>,
     /// Where the sender knows instances to be: a name service may be away, or there is none.
     pub addresses: BTreeMap<String, IpAddr>,
+    /// How much room the sender's volumes have. None: not said.
+    pub space: Option<Space>,
 }
 
 /// Every frame after the first.
@@ -86,20 +89,22 @@ pub struct Letter {
     forks: Vec<(Timeline, Lsn)>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     addresses: BTreeMap<String, IpAddr>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    space: Option<WireSpace>,
 }
 
 impl Letter {
     /// For the wire.
     pub fn new(message: Option<&Message>, about: About) -> Self {
         let log = about.log.iter().map(|entry| (entry.term, entry.above)).collect();
-        let About { timeline, forks, addresses, .. } = about;
-        Self { m: message.map(Into::into), timeline, log, forks, addresses }
+        let About { timeline, forks, addresses, space, .. } = about;
+        Self { m: message.map(Into::into), timeline, log, forks, addresses, space: space.map(Into::into) }
     }
     /// From the wire.
     pub fn open(self) -> (Option<Message>, About) {
         let log = self.log.iter().map(|(term, above)| WrittenBy { term: *term, above: *above }).collect();
-        let Self { m, timeline, forks, addresses, .. } = self;
-        (m.map(Into::into), About { timeline, log, forks, addresses })
+        let Self { m, timeline, forks, addresses, space, .. } = self;
+        (m.map(Into::into), About { timeline, log, forks, addresses, space: space.map(Into::into) })
     }
 }
 
@@ -136,12 +141,43 @@ pub async fn read<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin)) ->
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 enum WireMessage {
-    Ask { request: u64, term: Term, incarnation: u64, promise: u64 },
-    Grant { request: u64, term: Term, incarnation: u64, streaming: bool },
-    Refuse { term: Option<Term> },
-    Poll { request: u64, incarnation: u64, question: WireQuestion, term: Option<Term> },
-    Answer { request: u64, incarnation: u64, term: Option<Term>, members: Vec<Uid>, position: Option<WirePosition> },
-    Consent { uid: Uid, version: u64, term: Term, at_least: WirePosition },
+    Ask {
+        request: u64,
+        term: Term,
+        incarnation: u64,
+        promise: u64,
+    },
+    Grant {
+        request: u64,
+        term: Term,
+        incarnation: u64,
+        streaming: bool,
+    },
+    Refuse {
+        term: Option<Term>,
+    },
+    Poll {
+        request: u64,
+        incarnation: u64,
+        question: WireQuestion,
+        term: Option<Term>,
+    },
+    Answer {
+        request: u64,
+        incarnation: u64,
+        term: Option<Term>,
+        members: Vec<Uid>,
+        position: Option<WirePosition>,
+        /// Of an agent that doesn't say: in the middle, so that it is neither passed over nor preferred.
+        #[serde(default = "not_said")]
+        space: WireSpace,
+    },
+    Consent {
+        uid: Uid,
+        version: u64,
+        term: Term,
+        at_least: WirePosition,
+    },
     Knock,
 }
 
@@ -151,6 +187,15 @@ enum WireMessage {
 enum WireQuestion {
     Position,
     Yield,
+}
+
+/// [`Space`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum WireSpace {
+    Full,
+    Low,
+    Ample,
 }
 
 /// [`Position`].
@@ -174,12 +219,13 @@ impl From<&Message> for WireMessage {
             Message::Poll(Poll { request, incarnation, question, term }) => {
                 Self::Poll { request: request.0, incarnation: incarnation.0, question: (*question).into(), term: *term }
             }
-            Message::Answer(Answer { request, incarnation, term, members, position }) => Self::Answer {
+            Message::Answer(Answer { request, incarnation, term, members, position, space }) => Self::Answer {
                 request: request.0,
                 incarnation: incarnation.0,
                 term: *term,
                 members: ids::list(members),
                 position: position.map(Into::into),
+                space: (*space).into(),
             },
             Message::Consent(Consent { uid, version, term, at_least }) => {
                 Self::Consent { uid: (*uid).into(), version: version.0, term: *term, at_least: (*at_least).into() }
@@ -211,12 +257,13 @@ impl From<WireMessage> for Message {
                 question: question.into(),
                 term,
             }),
-            WireMessage::Answer { request, incarnation, term, members, position } => Self::Answer(Answer {
+            WireMessage::Answer { request, incarnation, term, members, position, space } => Self::Answer(Answer {
                 request: RequestId(request),
                 incarnation: Incarnation(incarnation),
                 term,
                 members: ids::members(&members),
                 position: position.map(Into::into),
+                space: space.into(),
             }),
             WireMessage::Consent { uid, version, term, at_least } => Self::Consent(Consent {
                 uid: uid.into(),
@@ -243,6 +290,30 @@ impl From<WireQuestion> for Question {
         match question {
             WireQuestion::Position => Self::Position,
             WireQuestion::Yield => Self::Yield,
+        }
+    }
+}
+
+fn not_said() -> WireSpace {
+    WireSpace::Low
+}
+
+impl From<Space> for WireSpace {
+    fn from(space: Space) -> Self {
+        match space {
+            Space::Full => Self::Full,
+            Space::Low => Self::Low,
+            Space::Ample => Self::Ample,
+        }
+    }
+}
+
+impl From<WireSpace> for Space {
+    fn from(space: WireSpace) -> Self {
+        match space {
+            WireSpace::Full => Self::Full,
+            WireSpace::Low => Self::Low,
+            WireSpace::Ample => Self::Ample,
         }
     }
 }

@@ -237,16 +237,17 @@ pub(super) fn vouching(state: &State, ballot: &Ballot) -> Members {
 }
 
 /// Whether another must go first. One with a longer log, always where commits wait for voters, because it may hold what was
-/// acknowledged; otherwise it gets the first move, once. Between equals the higher identity moves first, once.
+/// acknowledged; otherwise it gets the first move, once. Between equals the one with more room moves first, then the higher identity,
+/// once.
 fn better_elsewhere(state: &State, ballot: &Ballot, lease: &LeaseContent) -> bool {
     let Role::Member(member) = &state.role else { return false };
-    let Some((best, who)) = ballot.best() else { return false };
+    let Some((best, space, who)) = ballot.best() else { return false };
     let own = ballot.own.flatten();
     let waits = lease.sync.newest().is_some() || lease.sync.is_joint();
     if Some(best) > own && !planted!(state.settings, ShorterLogWins) {
         return waits || !member.deferred;
     }
-    Some(best) == own && who > state.me && !member.deferred
+    Some(best) == own && (space, who) > (state.space, state.me) && !member.deferred
 }
 
 /// Whom commits of the new term wait for: those who answered with a copy; were there none, everybody, because under `quorum` nothing may be

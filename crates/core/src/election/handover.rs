@@ -117,7 +117,11 @@ pub(super) fn tick(state: &mut State, now: Moment, out: &mut Out) {
                     let until = now.plus(state.settings.resume_after);
                     set_step(state, HandoverStep::Settling { target, at_least, until });
                 }
-                None => resume(state, "no standby is known to have everything: PostgreSQL starts again in place", out),
+                None => resume(
+                    state,
+                    "no standby is known to have everything, and room: PostgreSQL starts again in place",
+                    out,
+                ),
             }
             tick(state, now, out);
         }
@@ -157,11 +161,12 @@ fn cut_off(state: &State, leader: &Leader, now: Moment) -> bool {
 }
 
 /// Who takes over: one whose log reaches the end of ours, or, where commits wait for voters, the best of so many that it is certain
-/// to have everything acknowledged.
+/// to have everything acknowledged. Nobody whose volume is full: it could not write either, and starting again here is as good.
 fn choose(state: &State, why: Why, ballot: &Ballot, end: Option<Position>) -> Option<(Position, MemberId)> {
     let sync = &state.known.sound()?.content.sync;
     let certain = sync.newest().is_some() && campaign::certain(state, sync, &campaign::vouching(state, ballot));
-    let best = ballot.best()?;
+    // Of all, also of those that are full: whoever takes over lacks nothing that one of them may hold.
+    let (longest, ..) = ballot.best()?;
     let fit = |(position, _): &(Position, MemberId)| {
         if planted!(state.settings, HandoverToAnybody) {
             return true;
@@ -169,14 +174,16 @@ fn choose(state: &State, why: Why, ballot: &Ballot, end: Option<Position>) -> Op
         if planted!(state.settings, HandoverBeforeStop) {
             return true;
         }
-        end.is_some_and(|end| *position >= end) || certain && *position == best.0
+        end.is_some_and(|end| *position >= end) || certain && *position == longest
     };
     let wanted = match why {
         Why::Switchover(Some(target)) => {
             let answer = ballot.answers.iter().find(|(who, _)| *who == target)?;
             (answer.1.position?, target)
         }
-        Why::Switchover(None) | Why::Fence | Why::Crash | Why::CutOff => best,
+        Why::Switchover(None) | Why::Crash | Why::CutOff => ballot.best_with_room()?,
+        // It does not start again: one that is full is better than nobody.
+        Why::Fence => ballot.best_with_room().filter(fit).or_else(|| ballot.best().map(|(end, _, who)| (end, who)))?,
     };
     Some(wanted).filter(fit)
 }

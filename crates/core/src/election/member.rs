@@ -110,6 +110,7 @@ pub(super) fn polled(state: &mut State, from: MemberId, poll: Poll, now: Moment,
         term: state.memory.term,
         members: state.memory.members.clone(),
         position: None,
+        space: state.space,
     };
     out.push(Effect::CutAndAnswer { to: from, answer });
 }

@@ -7,6 +7,7 @@ use super::types::{
     Deadline, Incarnation, LeaseUid, LeaseVersion, MemberId, Members, Position, RequestId, Span, Sync, Voters,
 };
 use crate::fact::Fact;
+use crate::instance::space::Space;
 use crate::wal::Term;
 
 /// What the Lease says.
@@ -120,6 +121,8 @@ pub struct Answer {
     pub members: Members,
     /// Where its log ends, read after its receiver was cut. None: it has no usable log.
     pub position: Option<Position>,
+    /// How much room its volumes have.
+    pub space: Space,
 }
 
 /// *Take the Lease at this version; I have stopped.* (E10)
@@ -237,6 +240,8 @@ pub enum Event {
     FenceLifted,
     /// A person wants somebody to lead whatever was acknowledged elsewhere.
     Forced(Force),
+    /// So much room the volumes of this instance have.
+    Space(Space),
 }
 
 /// What the agent wants done, in this order.

@@ -81,6 +81,7 @@ pub fn step(state: &mut State, event: Event, now: Moment) -> Vec<Effect> {
         Event::Fenced => fence::fenced(state),
         Event::FenceLifted => fence::lifted(state),
         Event::Forced(force) => forced::wished(state, force, now),
+        Event::Space(space) => state.space = space,
     }
     match state.role {
         Role::Leader(_) => leader::tick(state, now, &mut out),

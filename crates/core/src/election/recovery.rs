@@ -80,7 +80,7 @@ pub(super) fn decide(state: &mut State, ballot: &Ballot, now: Moment, out: &mut 
     let complete = ballot.complete() || planted!(state.settings, RecoveryWithoutAll);
     let unanimous = complete || forced::despite_silence(state, now);
     // Of equals any will do: all yielded to this one.
-    let longest = ballot.best().is_none_or(|(position, _)| ballot.own.flatten() >= Some(position));
+    let longest = ballot.best().is_none_or(|(position, ..)| ballot.own.flatten() >= Some(position));
     let best = longest || forced::to_me(state) == Some(Whom::Me);
     let Role::Member(member) = &mut state.role else { return };
     member.quest = again;

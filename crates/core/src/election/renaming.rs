@@ -90,6 +90,7 @@ impl State {
             initialised: _,
             fenced: _,
             forced,
+            space: _,
             role,
         } = self;
         if let Some(Promise { to: _, term: _, until }) = promise {

@@ -8,6 +8,7 @@ use super::settings::Settings;
 use super::types::{Deadline, Incarnation, MemberId, Members, Moment, Position, Promise, RequestId, Tenure, Voters};
 use super::{Answer, Question};
 use crate::fact::Fact;
+use crate::instance::space::Space;
 use crate::wal::Term;
 
 /// One agent's share of the election.
@@ -34,6 +35,8 @@ pub struct State {
     pub(super) fenced: bool,
     /// What a person overrides, if it is for the Lease as it is now.
     pub(super) forced: Option<Forced>,
+    /// How much room its own volumes have. It says who goes first among equals, and nothing about who may lead.
+    pub(super) space: Space,
     pub(super) role: Role,
 }
 
@@ -187,6 +190,7 @@ impl State {
             initialised: false,
             fenced: false,
             forced: None,
+            space: Space::Ample,
             role: Role::Member(Member::default()),
         }
     }
@@ -353,8 +357,15 @@ impl Ballot {
     pub fn with_copy(&self) -> Members {
         self.answers.iter().filter(|(_, answer)| answer.position.is_some()).map(|(who, _)| *who).collect()
     }
-    pub fn best(&self) -> Option<(Position, MemberId)> {
-        self.answers.iter().filter_map(|(who, answer)| Some((answer.position?, *who))).max()
+    /// The longest log; among equals the one with the most room.
+    pub fn best(&self) -> Option<(Position, Space, MemberId)> {
+        self.answers.iter().filter_map(|(who, answer)| Some((answer.position?, answer.space, *who))).max()
+    }
+    /// The same of those that could be written to.
+    pub fn best_with_room(&self) -> Option<(Position, MemberId)> {
+        let room = self.answers.iter().filter(|(_, answer)| answer.space > Space::Full);
+        let best = room.filter_map(|(who, answer)| Some((answer.position?, answer.space, *who))).max();
+        best.map(|(position, _, who)| (position, who))
     }
 }
 

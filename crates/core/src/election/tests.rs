@@ -2,9 +2,11 @@
 
 mod fence;
 mod forced;
+mod room;
 
 use super::*;
 use crate::fact::Fact;
+use crate::instance::space::Space;
 use crate::wal::{Lsn, Term, Timeline};
 
 const ME: MemberId = MemberId(1);
@@ -48,6 +50,10 @@ fn read_of(effects: &[Effect]) -> Option<RequestId> {
 
 /// What the other one says to a poll: how far its log reaches, and that it knows of no higher term.
 fn answer_to(effects: &[Effect], term: u64, lsn: u64) -> Event {
+    answer_with(effects, term, lsn, Space::Ample)
+}
+
+fn answer_with(effects: &[Effect], term: u64, lsn: u64, space: Space) -> Event {
     let poll = effects.iter().find_map(|effect| match effect {
         Effect::Send { message: Message::Poll(poll), .. } => Some(*poll),
         _ => None,
@@ -56,7 +62,7 @@ fn answer_to(effects: &[Effect], term: u64, lsn: u64) -> Event {
     let position = Some(Position { term: Term(term), timeline: Timeline(1), lsn: Lsn(lsn) });
     let (request, incarnation) = (poll.request, poll.incarnation);
     let members = Members::default();
-    let answer = Answer { request, incarnation, term: Some(Term(term)), members, position };
+    let answer = Answer { request, incarnation, term: Some(Term(term)), members, position, space };
     Event::Received { from: OTHER, message: Message::Answer(answer) }
 }
 

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{self as core, ContainerStatus};
 
 use crate::contract::Report;
 use crate::fact::Fact;
+use crate::instance::space::VolumeKind;
 
 /// `status.phase`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,6 +115,12 @@ impl Pod {
     /// It answers SQL: by its own account, and by the kubelet's, which goes on looking when the agent no longer can.
     pub fn answers(&self) -> bool {
         self.ready && !self.terminating && self.report.known().is_some_and(|report| report.accepts_sql)
+    }
+
+    /// Its volumes that are full, by its own account.
+    pub fn full(&self) -> &[VolumeKind] {
+        let runs = self.phase == PodPhase::Running && !self.terminating;
+        self.report.known().filter(|_| runs).map_or(&[], |report| &report.full)
     }
 
     /// It streams from the primary and answers.

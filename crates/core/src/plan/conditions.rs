@@ -87,7 +87,10 @@ fn ready(view: &View<'_>, phase: Phase) -> Says {
             (_, Some((reason, message))) => not(reason, message),
             (Phase::Provisioning, None) => not(Reason::Provisioning, "the first instance is being created".to_owned()),
             (Phase::Bootstrapping, None) => not(Reason::Bootstrapping, "the database is being initialised".to_owned()),
-            (_, None) => not(Reason::NoPrimary, no_primary(view)),
+            (_, None) => match view.leader_full() {
+                Some(full) => not(Reason::VolumeFull, full),
+                None => not(Reason::NoPrimary, no_primary(view)),
+            },
         };
     };
     if !in_rw_endpoint(view, primary) {
@@ -96,20 +99,35 @@ fn ready(view: &View<'_>, phase: Phase) -> Says {
             format!("{} leads, but Service {} doesn't lead to it yet", primary.name, view.parent.names.rw()),
         );
     }
+    if let Some(full) = view.full_volumes(primary) {
+        let message = format!("{} refuses writes: its {full} is full; reads work", primary.name);
+        return not(Reason::VolumeFull, message);
+    }
     let spec = &view.parent.cluster.spec;
     let needed = usize::try_from(spec.replicas - 1).unwrap_or(0).div_ceil(2);
     let streaming = view.pods().filter(|pod| pod.streams()).count();
-    let reason = if view.established() { Reason::NoSynchronousStandby } else { Reason::Joining };
+    let reason = match view.told_full() {
+        Some(_) => Reason::VolumeFull,
+        None if view.established() => Reason::NoSynchronousStandby,
+        None => Reason::Joining,
+    };
+    let full = view.told_full().map(|full| format!("; {full}")).unwrap_or_default();
     if effective_durability(spec.durability.mode, spec.replicas) == DurabilityMode::Quorum && streaming < needed {
         let fenced = match view.named(Health::Fenced) {
             none if none.is_empty() => String::new(),
             some => format!("; fenced: {}", names(&some)),
         };
-        return not(reason, format!("durability quorum needs {needed} streaming standbys, {streaming} stream{fenced}"));
+        return not(
+            reason,
+            format!("durability quorum needs {needed} streaming standbys, {streaming} stream{fenced}{full}"),
+        );
     }
     // A standby may not have noticed that nobody hears it.
     if primary.report.known().is_some_and(|report| report.commits_wait) {
-        return not(reason, format!("commits on {} wait: too few standbys acknowledge them; reads work", primary.name));
+        return not(
+            reason,
+            format!("commits on {} wait: too few standbys acknowledge them; reads work{full}", primary.name),
+        );
     }
     Says {
         type_: READY,
@@ -138,6 +156,9 @@ fn degraded(view: &View<'_>, phase: Phase) -> Says {
     let says = |holds, reason, message| Says { type_: DEGRADED, holds, reason, message };
     if let Some((reason, message)) = view.first_trouble() {
         return says(true, reason, message);
+    }
+    if let Some(full) = view.told_full() {
+        return says(true, Reason::VolumeFull, full);
     }
     match (phase, view.fenced_leader()) {
         (Phase::Unavailable, Some(leader)) => says(true, Reason::Fenced, fenced_leader(leader)),
@@ -335,5 +356,19 @@ impl View<'_> {
         let pod = self.pods().find(|pod| pod.trouble.is_some())?;
         let message = format!("{}: {}", pod.name, self.said(pod).unwrap_or_default());
         Some((pod.trouble.as_ref()?.reason, message))
+    }
+
+    /// Every instance with a volume that is full, and which.
+    fn told_full(&self) -> Option<String> {
+        let full = self.pods().filter_map(|pod| Some((&pod.name, self.full_volumes(pod)?)));
+        let told: Vec<_> = full.map(|(name, volumes)| format!("{name}: its {volumes} is full")).collect();
+        (!told.is_empty()).then(|| told.join(", "))
+    }
+
+    /// Whether the leader by the Lease is full.
+    fn leader_full(&self) -> Option<String> {
+        let leader = self.observed.leader()?;
+        let pod = self.pods().find(|pod| pod.name == leader)?;
+        Some(format!("{leader} leads by the Lease, but its {} is full", self.full_volumes(pod)?))
     }
 }

@@ -18,6 +18,7 @@ use super::instances::{Members, ours};
 use super::{WaitingOn, effective_durability};
 use crate::build::Parent;
 use crate::fence::Fences;
+use crate::instance::space::VolumeKind;
 use crate::observed::{Observed, Pod};
 
 /// Whether the spec is being acted on.
@@ -130,11 +131,23 @@ impl View<'_> {
         let Some(pod) = self.pod(name) else { return Health::Coming };
         match pod.state() {
             _ if pod.trouble.is_some() || pod.report.is_unknown() => Health::Broken,
+            _ if !pod.full().is_empty() => Health::Broken,
             InstanceState::Leading | InstanceState::Streaming if pod.answers() => Health::Good,
             InstanceState::NotStreaming | InstanceState::Down => Health::Broken,
             InstanceState::Fenced if self.fences.instances.iter().any(|fenced| fenced == name) => Health::Fenced,
             _ => Health::Coming,
         }
+    }
+
+    /// The volumes of an instance that are full, by the names of their claims.
+    pub fn full_volumes(&self, pod: &Pod) -> Option<String> {
+        let names = &self.parent.names;
+        let claim = |kind: &VolumeKind| match kind {
+            VolumeKind::Data => format!("{kind} {}", names.data_volume(&pod.name)),
+            VolumeKind::Wal => format!("{kind} {}", names.wal_volume(&pod.name)),
+        };
+        let full: Vec<_> = pod.full().iter().map(claim).collect();
+        (!full.is_empty()).then(|| full.join(" and "))
     }
 
     /// An instance that has never had data: it is being added, and nothing has failed.
@@ -202,6 +215,9 @@ pub(super) fn waiting(view: &View<'_>) -> Vec<WaitingOn> {
             }
             (leader, _) => vec![WaitingOn::Primary(leader.or(view.identity.primary.as_deref()).map(str::to_owned))],
         };
+    }
+    if let Some(primary) = view.leading().filter(|primary| !primary.full().is_empty()) {
+        return vec![WaitingOn::Primary(Some(primary.name.clone()))];
     }
     let mut joining = view.named(Health::Coming);
     joining.extend(view.named(Health::Broken));

@@ -46,12 +46,24 @@ pub struct ServerSettings {
     pub upstream: Option<Upstream>,
     /// Which commits wait for which standbys.
     pub synchronous: Synchronous,
+    /// Whether it accepts writes.
+    pub writes: Writes,
     /// The term in which it leads, for whoever asks over SQL.
     pub term: Option<u64>,
     /// The most WAL that slots may hold back, in MiB, so that an instance that is gone doesn't fill the volume.
     pub slot_wal_limit_mib: Option<u64>,
     /// What a setting must not be below: a standby's, of what its WAL was written with.
     pub least: BTreeMap<String, u64>,
+}
+
+/// Whether a primary accepts writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writes {
+    /// As it is.
+    #[default]
+    Accepted,
+    /// Not from who doesn't say explicitly that it writes: there is no room.
+    Refused,
 }
 
 /// The server's TLS files, PEM.

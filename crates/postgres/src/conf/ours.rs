@@ -6,7 +6,7 @@
 use crate::installation::Installation;
 use crate::log;
 
-use super::ServerSettings;
+use super::{ServerSettings, Writes};
 
 /// Connections for replication. At most ten instances: nine standbys with one each, or two while they are cloned (data and
 /// WAL), backups, and room for the user's own. The same on every instance and never lowered: a standby whose value is below
@@ -101,6 +101,11 @@ fn replication(settings: &ServerSettings) -> Vec<Line> {
         ("wal_receiver_status_interval", "1s".to_owned()),
         ("synchronous_standby_names", settings.synchronous.names()),
     ];
+    if settings.writes == Writes::Refused {
+        // It reaches every session with its next transaction, drivers and poolers see it (`target_session_attrs`), and whoever makes room
+        // can still say `SET TRANSACTION READ WRITE`.
+        lines.push(("default_transaction_read_only", "on".to_owned()));
+    }
     if let Some(term) = settings.term {
         // PostgreSQL takes any name with a dot. A client can ask with its write in which term it was made (docs/probe.md).
         lines.push(("bellwether.term", term.to_string()));

@@ -30,6 +30,7 @@ fn settings(run_dir: &Path) -> ServerSettings {
             slot: SlotName::of_instance("orders-1").unwrap(),
         }),
         synchronous: Synchronous::Any { quorum: 1, voters: vec!["orders-2".into(), "orders-3".into()] },
+        writes: Writes::Accepted,
         term: Some(7),
         slot_wal_limit_mib: Some(1024),
         least: BTreeMap::new(),
@@ -156,4 +157,16 @@ fn a_standby_is_not_below_what_its_wal_was_written_with() {
     assert_eq!(value(&least("max_connections", 80), &low, "max_connections"), "'80'");
     assert_eq!(value(&least("max_connections", 80), &BTreeMap::new(), "max_connections"), "'100'");
     assert_eq!(value(&least("max_worker_processes", 16), &BTreeMap::new(), "max_worker_processes"), "'16'");
+}
+
+#[test]
+fn a_primary_without_room_is_read_only_whatever_the_user_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let user = [("default_transaction_read_only".to_owned(), "off".to_owned())].into();
+    let full = ServerSettings { writes: Writes::Refused, ..settings(dir.path()) };
+    let text = render(&installed("17"), &full, &user).unwrap();
+    let last = text.lines().rfind(|line| line.starts_with("default_transaction_read_only")).unwrap();
+    assert!(last.contains("on"), "{last}");
+    let text = render(&installed("17"), &settings(dir.path()), &BTreeMap::new()).unwrap();
+    assert!(!text.contains("default_transaction_read_only"));
 }

@@ -10,6 +10,7 @@ mod receiver;
 mod roles;
 mod slots;
 mod tls;
+mod writers;
 
 use std::error::Error as _;
 use std::future::Future;

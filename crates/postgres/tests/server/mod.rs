@@ -96,6 +96,7 @@ impl Server {
             tls: Some(ServerTls::in_dir(&tls)),
             upstream: None,
             synchronous: Synchronous::Off,
+            writes: Default::default(),
             slot_wal_limit_mib: Some(512),
             least: BTreeMap::new(),
         };

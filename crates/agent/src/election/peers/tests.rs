@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use bellwether_core::contract::{REPLICATION_USER, key};
 use bellwether_core::election::{Answer, Incarnation, RequestId};
+use bellwether_core::instance::space::Space;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::ServerName;
 use tempfile::TempDir;
@@ -156,6 +157,7 @@ fn numbered(n: u64) -> Message {
         term: None,
         members: Default::default(),
         position: None,
+        space: Space::Ample,
     })
 }
 
@@ -335,6 +337,7 @@ async fn nothing_blocks_when_the_other_end_does_not_read() {
         term: None,
         members: (0..300).map(MemberId).collect(),
         position: None,
+        space: Space::Ample,
     });
     let began = Instant::now();
     while accepted.load(Ordering::Relaxed) < 2 {

@@ -31,17 +31,22 @@ fn message() -> impl Strategy<Value = Message> {
             numbers(),
             proptest::option::of(term()),
             prop::collection::vec(any::<u128>(), 0..20),
-            proptest::option::of(position())
+            proptest::option::of(position()),
+            space()
         )
-            .prop_map(|((request, incarnation), term, members, position)| {
+            .prop_map(|((request, incarnation), term, members, position, space)| {
                 let members = members.into_iter().map(MemberId).collect();
-                Message::Answer(Answer { request, incarnation, term, members, position })
+                Message::Answer(Answer { request, incarnation, term, members, position, space })
             }),
         (any::<u128>(), any::<u64>(), term(), position()).prop_map(|(uid, version, term, at_least)| {
             Message::Consent(Consent { uid: LeaseUid(uid), version: LeaseVersion(version), term, at_least })
         }),
         Just(Message::Knock),
     ]
+}
+
+fn space() -> impl Strategy<Value = Space> {
+    prop_oneof![Just(Space::Full), Just(Space::Low), Just(Space::Ample)]
 }
 
 fn about() -> impl Strategy<Value = About> {
@@ -53,8 +58,9 @@ fn about() -> impl Strategy<Value = About> {
         prop::collection::vec(entry, 0..5),
         prop::collection::vec(fork, 0..5),
         addresses,
+        proptest::option::of(space()),
     )
-        .prop_map(|(timeline, log, forks, addresses)| About { timeline, log, forks, addresses })
+        .prop_map(|(timeline, log, forks, addresses, space)| About { timeline, log, forks, addresses, space })
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {

@@ -141,14 +141,60 @@ fn quorum_without_a_streaming_standby_is_not_ready() {
     assert_eq!((status.as_str(), reason.as_str()), ("False", "NoSynchronousStandby"), "{message}");
 }
 
+fn report(world: &mut World, name: &str, change: impl FnOnce(&mut Value)) {
+    let report = &mut world.get(Kind::Pod, name)["metadata"]["annotations"][bellwether_api::labels::REPORT];
+    let mut told: Value = serde_json::from_str(report.as_str().expect("a report")).expect("JSON");
+    change(&mut told);
+    *report = told.to_string().into();
+}
+
+#[test]
+fn a_full_volume_of_the_primary_is_named_and_the_cluster_is_not_ready() {
+    let mut world = World::settled(json!({"replicas": 3, "storage": {"wal": {"size": "1Gi"}}}));
+    report(&mut world, "orders-1", |told| told["full"] = json!(["wal"]));
+    world.step();
+    let (status, reason, message) = world.condition("Ready");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "VolumeFull"), "{message}");
+    assert!(message.contains("orders-1") && message.contains("WAL volume orders-1-wal"), "{message}");
+    assert_eq!(world.condition("Degraded").1, "VolumeFull");
+    report(&mut world, "orders-1", |told| told["full"] = json!([]));
+    world.step();
+    assert_eq!(world.condition("Ready").0, "True");
+}
+
+#[test]
+fn a_full_volume_of_a_standby_is_named_and_the_others_go_on() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    report(&mut world, "orders-2", |told| {
+        told["full"] = json!(["data"]);
+        told["state"] = "NotStreaming".into();
+    });
+    world.step();
+    let (status, reason, message) = world.condition("Degraded");
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "VolumeFull"), "{message}");
+    assert!(message.contains("data volume orders-2-data"), "{message}");
+    assert_eq!(world.condition("Ready").0, "True");
+}
+
+#[test]
+fn quorum_whose_standbys_are_full_says_so() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    for name in ["orders-2", "orders-3"] {
+        report(&mut world, name, |told| {
+            told["full"] = json!(["data"]);
+            told["state"] = "NotStreaming".into();
+        });
+    }
+    world.step();
+    let (status, reason, message) = world.condition("Ready");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "VolumeFull"), "{message}");
+    assert!(message.contains("orders-2-data") && message.contains("orders-3-data"), "{message}");
+}
+
 #[test]
 fn a_primary_whose_commits_wait_is_not_ready_whatever_the_standbys_say() {
     let mut world = World::settled(json!({"replicas": 3}));
-    let pod = world.get(Kind::Pod, "orders-1");
-    let report = &mut pod["metadata"]["annotations"][bellwether_api::labels::REPORT];
-    let mut told: Value = serde_json::from_str(report.as_str().expect("a report")).expect("JSON");
-    told["commitsWait"] = true.into();
-    *report = told.to_string().into();
+    report(&mut world, "orders-1", |told| told["commitsWait"] = true.into());
     world.step();
     let (status, reason, message) = world.condition("Ready");
     assert_eq!((status.as_str(), reason.as_str()), ("False", "NoSynchronousStandby"), "{message}");
