@@ -254,6 +254,7 @@ async fn set_up(
         least: BTreeMap::new(),
         stands_since: None,
         held_back: None,
+        rewound: None,
         lead_after: tokio::time::Instant::now(),
         lease: lease_seen,
         endpoint: Endpoint::new(client.clone(), &environment),

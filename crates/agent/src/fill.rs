@@ -8,7 +8,7 @@ use bellwether_api::v1::{InstanceRole, InstanceState};
 use bellwether_core::contract::{Leader, SUPERUSER};
 use bellwether_core::election::MemberId;
 use bellwether_core::instance::start::{LeaseView, VolumeState};
-use bellwether_core::wal::Term;
+use bellwether_core::wal::{SystemIdentifier, Term};
 use bellwether_postgres::basebackup::{BaseBackup, Progress};
 use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
 use bellwether_postgres::initdb::{NewCluster, PasswordFile};
@@ -74,10 +74,8 @@ impl Instance {
         // Whoever cut the receiver took the key away; nothing receives any more, so it can come back.
         self.places.stage(&self.inputs)?;
         let identity = self.record.lock().identity();
-        let mut upstream = self.places.upstream(&self.environment, identity, from)?;
-        // Not by the instance's own name: a base backup confirms WAL too, and commits would count on a copy that may fail yet.
-        upstream.conninfo.application_name = format!("{}-joining", self.environment.instance);
-        if let Err(why) = self.check_leader(from, lease, &upstream.conninfo).await? {
+        let upstream = self.places.joining(&self.environment, identity, from)?;
+        if let Err(why) = self.check_leader(from, lease.system, &upstream.conninfo, SQL_DEADLINE).await? {
             tracing::debug!(%why, "the leader isn't up yet");
             self.board.report(|report| report.message = Some(format!("waiting for {} to answer", from.instance)));
             return Ok(Turn::Wait(LEADER_ANSWERS));
@@ -108,8 +106,8 @@ impl Instance {
         Ok(Turn::Again)
     }
 
-    /// This log parts from the leader's: what is here is set aside, and the leader's is copied.
-    pub(crate) async fn rejoin(&mut self, leader: &Leader, term: Term) -> Result<Turn, Trouble> {
+    /// This log parts from the leader's and can't be rewound: what is here is set aside, and the leader's is copied.
+    pub(crate) fn copy_anew(&mut self, leader: &Leader, term: Term) -> Result<Turn, Trouble> {
         self.board.report(|report| {
             report.state = InstanceState::Joining;
             report.message = Some(format!("its log parts from that of {}: copying anew", leader.instance));
@@ -121,7 +119,7 @@ impl Instance {
     }
 
     /// What is on the volume is no log from here on, and what comes is of this history.
-    fn restart_log(&self, term: Term, history: &History) -> Result<(), Trouble> {
+    pub(crate) fn restart_log(&self, term: Term, history: &History) -> Result<(), Trouble> {
         let mut record = self.record.lock();
         record.restart_log(term)?;
         record.adopt_log(&history.log)?;
@@ -130,13 +128,13 @@ impl Instance {
 
     /// The leader must serve the cluster's database before anything is copied: hours would be lost otherwise.
     /// One that doesn't answer yet is no trouble: it takes the Lease before it starts.
-    async fn check_leader(
+    pub(crate) async fn check_leader(
         &self,
         leader: &Leader,
-        lease: &LeaseView,
+        expected: Option<SystemIdentifier>,
         upstream: &ConnInfo,
-    ) -> Result<Result<(), SqlError>, Trouble> {
-        let Some(expected) = lease.system else { return Ok(Ok(())) };
+        deadline: Duration,
+    ) -> Result<Result<Session, SqlError>, Trouble> {
         let tls = TlsClient::with_certificate(&ClientTls::in_dir(&self.places.replication_tls))?;
         let remote = Remote {
             host: &upstream.host,
@@ -146,14 +144,14 @@ impl Instance {
             password: None,
             database: POSTGRES_DATABASE,
         };
-        let session = match Session::tls(&remote, tls, SQL_DEADLINE).await {
+        let session = match Session::tls(&remote, tls, deadline).await {
             Err(why @ (SqlError::Unreachable { .. } | SqlError::NotReady { .. })) => return Ok(Err(why)),
             session => session?,
         };
         let found = session.state().await?.system_identifier;
-        if found == expected {
-            return Ok(Ok(()));
+        match expected.filter(|expected| *expected != found) {
+            None => Ok(Ok(session)),
+            Some(expected) => Err(Trouble::WrongLeader { leader: leader.instance.clone(), found, expected }),
         }
-        Err(Trouble::WrongLeader { leader: leader.instance.clone(), found, expected })
     }
 }

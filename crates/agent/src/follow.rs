@@ -22,6 +22,7 @@ use crate::configuration::Configuration;
 use crate::election::{History, Log, Manner, News, memory};
 use crate::guard::orders::Order;
 use crate::instance::{As, Instance, Running, TICK, Turn};
+use crate::rewind::Onto;
 use crate::settings::RunAs;
 use crate::trouble::Trouble;
 
@@ -115,8 +116,8 @@ impl Instance {
                 Rejoin::Unknown => return Ok(Turn::Wait(LEADER_KNOWN)),
                 diverged => {
                     tracing::warn!(?diverged, ?end, leader = place.instance, "this log parts from the leader's");
-                    self.end(running).await;
-                    return self.rejoin(&place, term).await;
+                    let onto = Onto { leader, place, term, timeline: theirs, history };
+                    return self.bring_back(&onto, end, running).await;
                 }
             }
             self.record.lock().adopt_log(&history.log)?;

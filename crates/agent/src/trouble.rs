@@ -54,6 +54,19 @@ pub enum Trouble {
         /// What it should.
         expected: SystemIdentifier,
     },
+    /// A program that works on the volume failed.
+    #[error("{name} failed ({end}): {said}")]
+    Tool {
+        /// Which.
+        name: &'static str,
+        /// How it ended.
+        end: End,
+        /// What it said last.
+        said: String,
+    },
+    /// A rewound database can't be made whole.
+    #[error("rewound, but not whole: {0}")]
+    NotWhole(String),
     /// A statement of the user's failed.
     #[error("spec.bootstrap.initdb.postInitSql[{index}] failed, and nothing of it was kept: {cause}")]
     PostInitSql {

@@ -8,8 +8,10 @@
 //! <data>/agent.lock          held by the agent
 //! <data>/election.json       who this instance is, and what the election remembers
 //! <data>/clone.unfinished    from before the base backup until it is in place
+//! <data>/rewind.unfinished   from before a rewind changes the database until it is whole again
 //! <data>/pgdata.aside        a database whose log parted from the leader's, until the new copy streams
 //! <wal>/pg_wal               the write-ahead log, where it has a volume of its own
+//! <wal>/pg_wal.aside         … and that of the database set aside
 //! ```
 //!
 //! Never: deletes anything without a marker that says it is this instance's own unfinished work. A marker is durable before
@@ -34,6 +36,8 @@ const NOT_DATA: [&str; 6] =
 pub(crate) const AGENT_LOCK: &str = "agent.lock";
 /// A database that parted from the leader's.
 const ASIDE: &str = "pgdata.aside";
+/// There while a rewind is under way. Whoever it names: what it speaks for must not be started by anybody.
+const REWIND: &str = "rewind.unfinished";
 /// What a guard holds while a process of PostgreSQL runs on the volume.
 const LOCK: &str = "postgres.lock";
 
@@ -112,6 +116,10 @@ impl Volume {
     fn aside(&self) -> PathBuf {
         self.data.join(ASIDE)
     }
+    /// … and its WAL, where that has a volume of its own.
+    fn wal_aside(&self) -> Option<PathBuf> {
+        self.wal.as_ref().map(|wal| wal.join("pg_wal.aside"))
+    }
 
     /// What a guard holds while a process of PostgreSQL runs on the volume.
     pub fn lock(&self) -> PathBuf {
@@ -130,6 +138,9 @@ impl Volume {
         let (initdb, clone) = (self.marked(Work::Initdb)?, self.marked(Work::Clone)?);
         let pgdata = self.pgdata();
         if !is_empty(&pgdata)? {
+            if self.rewinding()? {
+                return Ok(VolumeState::UnfinishedRewind);
+            }
             if !pgdata.join("PG_VERSION").exists() {
                 return Ok(VolumeState::Foreign(format!("{} is not empty and has no PG_VERSION", pgdata.display())));
             }
@@ -176,13 +187,12 @@ impl Volume {
         let unannounced = match state {
             VolumeState::Empty | VolumeState::UnfinishedInitdb | VolumeState::UnfinishedClone => false,
             VolumeState::Unannounced(_) => true,
-            VolumeState::Data(_) | VolumeState::Foreign(_) => {
+            VolumeState::Data(_) | VolumeState::UnfinishedRewind | VolumeState::Foreign(_) => {
                 let cause = io::Error::other("there is data on the volume");
                 return Err(VolumeError::Io { what: "begin on", path: self.data.clone(), cause });
             }
         };
-        let marker = self.data.join(work.marker());
-        file::replace(&marker, format!("{}\n", self.instance).as_bytes()).map_err(io_error("write", &marker))?;
+        self.mark(work.marker())?;
         remove_tree(&self.scratch())?;
         if unannounced {
             // Moved in one step, so that half a database is never met under the name of a whole one.
@@ -196,17 +206,44 @@ impl Volume {
         if work == Work::Clone {
             self.unmark(Work::Initdb)?;
         }
-        Ok(())
+        // What it spoke for was set aside.
+        self.remove_marker(REWIND)
     }
 
-    /// Sets the database aside, to be replaced by a copy of the leader's. It is kept until that streams.
+    /// A rewind is about to change the database in place: it is none from here on, until [`Volume::rewound`].
+    pub fn begin_rewind(&self) -> Result<(), VolumeError> {
+        self.mark(REWIND)
+    }
+
+    /// The rewind is done, and what it left is whole.
+    pub fn rewound(&self) -> Result<(), VolumeError> {
+        self.remove_marker(REWIND)
+    }
+
+    fn rewinding(&self) -> Result<bool, VolumeError> {
+        let path = self.data.join(REWIND);
+        path.try_exists().map_err(io_error("look for", &path))
+    }
+
+    /// Sets the database aside, to be replaced by a copy of the leader's. It is kept until that streams. Whoever calls this has made sure
+    /// that what is left half-way here is not taken for a database.
     pub fn set_aside(&self) -> Result<(), VolumeError> {
-        let marker = self.data.join(Work::Clone.marker());
-        file::replace(&marker, format!("{}\n", self.instance).as_bytes()).map_err(io_error("write", &marker))?;
+        self.mark(Work::Clone.marker())?;
         remove_tree(&self.aside())?;
+        if let (Some(wal), Some(aside)) = (self.wal(), self.wal_aside())
+            && !is_empty(&wal)?
+        {
+            remove_tree(&aside)?;
+            rename(&wal, &aside)?;
+            sync_parent(&aside)?;
+        }
         // In one step: half a database is never met under the name of a whole one.
         rename(&self.pgdata(), &self.aside())?;
-        self.sync()
+        self.sync()?;
+        if let Some(wal) = self.wal_aside() {
+            relink(&self.aside().join("pg_wal"), &wal)?;
+        }
+        self.remove_marker(REWIND)
     }
 
     /// A leader that serves the cluster's database is about to be copied: what was set aside goes if there is no room for both. Not before:
@@ -216,12 +253,13 @@ impl Volume {
             return Ok(());
         }
         tracing::warn!("no room for two copies: the one that parted from the leader's is removed first");
-        remove_tree(&self.aside())
+        self.forget_aside()
     }
 
     /// The new copy streams: the old one is not needed any more.
     pub fn forget_aside(&self) -> Result<(), VolumeError> {
-        remove_tree(&self.aside())
+        remove_tree(&self.aside())?;
+        self.wal_aside().map_or(Ok(()), |wal| remove_tree(&wal))
     }
 
     /// Whether what is free could hold what is used.
@@ -255,8 +293,18 @@ impl Volume {
         self.unmark(Work::Clone)
     }
 
+    fn mark(&self, marker: &str) -> Result<(), VolumeError> {
+        let path = self.data.join(marker);
+        file::replace(&path, format!("{}\n", self.instance).as_bytes()).map_err(io_error("write", &path))?;
+        Ok(())
+    }
+
     fn unmark(&self, work: Work) -> Result<(), VolumeError> {
-        let path = self.data.join(work.marker());
+        self.remove_marker(work.marker())
+    }
+
+    fn remove_marker(&self, marker: &str) -> Result<(), VolumeError> {
+        let path = self.data.join(marker);
         match fs::remove_file(&path) {
             Ok(()) => self.sync(),
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -286,6 +334,19 @@ fn is_empty(dir: &Path) -> Result<bool, VolumeError> {
 fn rename(from: &Path, to: &Path) -> Result<(), VolumeError> {
     // An empty directory of that name (some provisioners make one) is replaced by the rename.
     fs::rename(from, to).map_err(io_error("rename", from))
+}
+
+/// Lets the link at `link` lead to `target`.
+fn relink(link: &Path, target: &Path) -> Result<(), VolumeError> {
+    let is_link = fs::symlink_metadata(link).is_ok_and(|found| found.is_symlink());
+    if !is_link {
+        return Ok(());
+    }
+    fs::remove_file(link).and_then(|()| std::os::unix::fs::symlink(target, link)).map_err(io_error("link", link))
+}
+
+fn sync_parent(path: &Path) -> Result<(), VolumeError> {
+    path.parent().map_or(Ok(()), sync_dir)
 }
 
 fn sync_dir(dir: &Path) -> Result<(), VolumeError> {

@@ -7,6 +7,7 @@ pub mod durability;
 pub mod probe;
 pub mod pulse;
 pub mod rejoin;
+pub mod rewind;
 pub mod slots;
 pub mod standby;
 pub mod start;
