@@ -7,16 +7,18 @@ use std::time::Duration;
 use bellwether_api::v1::{InstanceRole, InstanceState};
 use bellwether_core::contract::{Leader, SUPERUSER};
 use bellwether_core::election::MemberId;
+use bellwether_core::instance::copying::{self, Ended};
 use bellwether_core::instance::start::{LeaseView, VolumeState};
 use bellwether_core::wal::{SystemIdentifier, Term};
-use bellwether_postgres::basebackup::{BaseBackup, Progress};
+use bellwether_postgres::basebackup::{self, BaseBackup};
 use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
 use bellwether_postgres::initdb::{NewCluster, PasswordFile};
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Remote, Session, SqlError, TlsClient};
 
-use crate::election::History;
 use crate::election::driver::Wish;
+use crate::election::{History, Role};
 use crate::instance::{Instance, SQL_DEADLINE, Turn};
+use crate::tool::{Line, Tool};
 use crate::trouble::Trouble;
 use crate::volume::Work;
 
@@ -63,11 +65,11 @@ impl Instance {
             report.term = lease.term.map(|term| term.0);
         });
         // Whose WAL the copy will hold is known before the first file of it is there.
-        let holder = lease.holder.as_deref().and_then(MemberId::from_uid);
-        let Some((_, history)) = holder.and_then(|holder| self.history_of(holder)) else {
-            if let Some(holder) = holder {
-                let _ = self.wishes.send(Wish::AskForHistory(holder));
-            }
+        let Some(holder) = lease.holder.as_deref().and_then(MemberId::from_uid) else {
+            return Ok(Turn::Wait(LEADER_ANSWERS));
+        };
+        let Some((_, history)) = self.history_of(holder) else {
+            let _ = self.wishes.send(Wish::AskForHistory(holder));
             self.note(format!("waiting for {} to accept writes", from.instance));
             return Ok(Turn::Wait(LEADER_ANSWERS));
         };
@@ -80,7 +82,6 @@ impl Instance {
             self.board.report(|report| report.message = Some(format!("waiting for {} to answer", from.instance)));
             return Ok(Turn::Wait(LEADER_ANSWERS));
         }
-        let _pause = self.children.pause();
         // What is on the volume is no log from here on, until the copy is whole.
         self.copy.send_replace(None);
         self.restart_log(lease.term.unwrap_or(Term(0)), &history)?;
@@ -93,17 +94,41 @@ impl Instance {
             data_dir: &scratch,
             wal_dir: wal.as_deref(),
         };
-        let board = self.board.clone();
-        let progress = |progress: Progress| {
-            // In tens, because each change is a write to the API.
-            let message = format!("copied {} % from {}", progress.percent() / 10 * 10, from.instance);
-            board.report(|report| report.message = Some(message));
+        let tool = Tool {
+            name: "pg_basebackup",
+            program: backup.program(&self.installation),
+            arguments: backup.arguments(),
+            within: None,
         };
-        Self::keep_turning(&self.board, backup.run(&self.installation, progress)).await?;
-        self.volume.finish(Work::Clone, &self.installation, lease.system).await?;
+        let (board, source) = (self.board.clone(), from.instance.clone());
+        let understand = move |line: &str| {
+            let Some(progress) = basebackup::progress(line) else { return Line::Said };
+            // In tens, because each change is a write to the API.
+            let message = format!("copied {} % from {source}", progress.percent() / 10 * 10);
+            board.report(|report| report.message = Some(message));
+            Line::Understood
+        };
+        self.run_tool(tool, understand, |this, silent| this.copy_objection(holder, silent)).await?;
+        {
+            let _pause = self.children.pause();
+            self.volume.finish(Work::Clone, &self.installation, lease.system).await?;
+        }
         self.record.lock().copy_complete()?;
         tracing::info!(from = from.instance, "copied the database");
         Ok(Turn::Again)
+    }
+
+    /// Why a copy from `source` does not go on, if it doesn't. The next comes from whoever leads then.
+    fn copy_objection(&mut self, source: MemberId, silent: Duration) -> Option<Trouble> {
+        if let Some(Role::Stop(_)) = self.wanted_meanwhile() {
+            return Some(Trouble::NotWanted);
+        }
+        let holder = self.lease_view().and_then(|view| view.holder).and_then(|holder| MemberId::from_uid(&holder));
+        let said = match copying::ended(source, holder, silent)? {
+            Ended::AnotherLeads => "another leads by now",
+            Ended::Silence => "nothing came for too long",
+        };
+        Some(Trouble::Tool { name: "pg_basebackup", said: said.to_owned() })
     }
 
     /// This log parts from the leader's and can't be rewound: what is here is set aside, and the leader's is copied.

@@ -22,6 +22,7 @@ use crate::configuration::Configuration;
 use crate::election::{History, Log, Manner, News, memory};
 use crate::guard::orders::Order;
 use crate::instance::{As, Instance, Running, TICK, Turn};
+use crate::primary::SLOTS_CHECK;
 use crate::rewind::Onto;
 use crate::settings::RunAs;
 use crate::trouble::Trouble;
@@ -222,6 +223,7 @@ impl Instance {
         let mut soon = tokio::time::interval(SOON);
         soon.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut streams = false;
+        let mut slots_due = began;
         loop {
             let Some(now) = running.as_mut() else { return Ok(Turn::Again) };
             tokio::select! {
@@ -269,6 +271,15 @@ impl Instance {
                         let _ = self.news.send(News::Streaming(from));
                         if streams && let Err(error) = self.volume.forget_aside() {
                             tracing::warn!(%error, "what was set aside is still there");
+                        }
+                    }
+                    if let Some((id, place)) = &leader
+                        && streams
+                        && Instant::now() >= slots_due
+                    {
+                        slots_due = Instant::now() + SLOTS_CHECK;
+                        if let Err(error) = self.keep_slots_as_standby(&now.session, (*id, place)).await {
+                            tracing::warn!(%error, "slots for the others can't be kept");
                         }
                     }
                     if let Err(error) = configuration.look(&now.session).await {

@@ -342,6 +342,7 @@ impl Instance {
             lock: self.volume.lock(),
             program: self.installation.program("postgres"),
             arguments: vec!["-D".into(), self.volume.pgdata().into()],
+            environment: &[],
         };
         let complaints = self.complaints.clone();
         let log = |stderr| drop(tokio::spawn(logs::forward(stderr, complaints)));

@@ -35,6 +35,7 @@ pub mod pulse;
 mod rewind;
 pub mod settings;
 pub mod signals;
+mod slots;
 pub mod synchronous;
 mod tool;
 pub mod trouble;

@@ -25,7 +25,7 @@ use crate::election::{History, News, Role, memory};
 use crate::guard::orders::Order;
 use crate::instance::{As, Instance, Running, SQL_DEADLINE, TICK, Turn};
 use crate::settings::RunAs;
-use crate::tool::Tool;
+use crate::tool::{Line, Tool};
 use crate::trouble::Trouble;
 
 /// How long a standby may take to shut down: what it has replayed goes to disk. Nobody waits for it.
@@ -124,7 +124,7 @@ impl Instance {
                 decided => return Ok(Some((decided, system))),
             }
             self.wait_for_want(ASK_AGAIN).await;
-            let same = self.history_of(onto.leader).is_some_and(|(_, history)| history == onto.history);
+            let same = self.history_of(onto.leader).is_some_and(|(_, history)| history.is_that_of(&onto.history));
             if self.superseded() || !same || self.place_of(onto.leader).as_ref() != Some(&onto.place) {
                 return Ok(None);
             }
@@ -232,12 +232,11 @@ impl Instance {
             name: "pg_rewind",
             program: rewind.program(&self.installation),
             arguments: rewind.arguments(),
-            within: REWIND,
+            within: Some(REWIND),
         };
-        self.run_tool(tool, |this| this.goes_on(onto.leader)).await?;
+        self.run_tool(tool, |_| Line::Said, |this, _| this.unwanted(onto.leader)).await?;
         // The leader has no such file. Without it the directory would start writable.
-        signal::set(&pgdata, StartAs::Standby)
-            .map_err(|cause| Trouble::Io { what: "write standby.signal", cause })?;
+        signal::set(&pgdata, StartAs::Standby).map_err(|cause| Trouble::Io { what: "write standby.signal", cause })?;
         let control = {
             let _pause = self.children.pause();
             control::read(&self.installation, &pgdata).await?
@@ -253,8 +252,8 @@ impl Instance {
         self.write_settings(RunAs::Joining(&onto.place))?;
         let until = Instant::now() + REWIND;
         let objection = |this: &mut Self| {
-            if !this.goes_on(onto.leader) {
-                return Some(Trouble::NotWanted);
+            if let Some(trouble) = this.unwanted(onto.leader) {
+                return Some(trouble);
             }
             if Instant::now() > until {
                 return Some(Trouble::NotWhole(format!("not replayed to {whole_at} within {REWIND:?}")));
@@ -275,19 +274,25 @@ impl Instance {
         Ok(())
     }
 
-    /// Whether what is under way from `source` is still wanted. Whoever asks meanwhile how far the log reaches is told that there is none.
-    fn goes_on(&mut self, source: MemberId) -> bool {
+    /// Whether a rewind onto `source` is still wanted.
+    fn unwanted(&mut self, source: MemberId) -> Option<Trouble> {
+        let elsewhere = match self.wanted_meanwhile()? {
+            Role::Follow { leader, .. } => leader != source,
+            Role::Stand => false,
+            Role::Lead { .. } | Role::Stop(_) => true,
+        };
+        elsewhere.then_some(Trouble::NotWanted)
+    }
+
+    /// What is wanted by now, if it is something new, while there is no log here. Whoever asks how far it reaches is told so.
+    pub(crate) fn wanted_meanwhile(&mut self) -> Option<Role> {
         if !self.superseded() {
-            return true;
+            return None;
         }
         let want = self.want.borrow_and_update().clone();
-        match want.role {
-            Role::Follow { leader, .. } => leader == source,
-            Role::Stand => {
-                let _ = self.news.send(News::Standing(want.number, None));
-                true
-            }
-            Role::Lead { .. } | Role::Stop(_) => false,
+        if want.role == Role::Stand {
+            let _ = self.news.send(News::Standing(want.number, None));
         }
+        Some(want.role)
     }
 }

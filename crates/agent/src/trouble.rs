@@ -2,7 +2,6 @@
 //! report, in front of a user.
 
 use bellwether_core::wal::SystemIdentifier;
-use bellwether_postgres::basebackup::BaseBackupError;
 use bellwether_postgres::initdb::InitdbError;
 use bellwether_postgres::sql::{SqlError, TlsError};
 
@@ -23,9 +22,6 @@ pub enum Trouble {
     /// `initdb`.
     #[error(transparent)]
     Initdb(#[from] InitdbError),
-    /// The base backup.
-    #[error(transparent)]
-    BaseBackup(#[from] BaseBackupError),
     /// SQL.
     #[error(transparent)]
     Sql(#[from] SqlError),
@@ -55,12 +51,10 @@ pub enum Trouble {
         expected: SystemIdentifier,
     },
     /// A program that works on the volume failed.
-    #[error("{name} failed ({end}): {said}")]
+    #[error("{name} failed: {said}")]
     Tool {
         /// Which.
         name: &'static str,
-        /// How it ended.
-        end: End,
         /// What it said last.
         said: String,
     },

@@ -414,6 +414,7 @@ impl Driver {
         if let Some(timeline) = log.timeline {
             about.timeline = Some(timeline.0);
             about.forks = log.forks;
+            about.slots = log.slots;
             about.log = self.record.lock().log().to_vec();
         }
         about
@@ -423,7 +424,8 @@ impl Driver {
         let Incoming { from, instance, address, message, about } = letter;
         self.learn(about.addresses.clone().into_iter().chain([(instance, address)]));
         self.links.histories.send_if_modified(|known| {
-            let history = History { timeline: about.timeline.map(Timeline), forks: about.forks, log: about.log };
+            let About { timeline, forks, log, slots, .. } = about;
+            let history = History { timeline: timeline.map(Timeline), forks, log, slots };
             let changed = known.get(&from) != Some(&history);
             known.insert(from, history);
             changed

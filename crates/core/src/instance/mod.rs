@@ -3,6 +3,7 @@
 //!
 //! Everything here is a pure function of what the agent saw; the agent's crate does the looking and the doing.
 
+pub mod copying;
 pub mod durability;
 pub mod probe;
 pub mod pulse;

@@ -182,15 +182,7 @@ mod tests {
 
     fn own(branches: Vec<Branch>, end: u64) -> Own {
         let checkpoint = branches.last().unwrap().timeline;
-        Own {
-            branches,
-            end: Lsn(end),
-            checkpoint,
-            shut_down: true,
-            changes_logged: true,
-            has_tool: true,
-            tried: false,
-        }
+        Own { branches, end: Lsn(end), checkpoint, shut_down: true, changes_logged: true, has_tool: true, tried: false }
     }
 
     fn source(branches: Vec<Branch>) -> Source {
@@ -254,10 +246,7 @@ mod tests {
         assert_eq!(repair(&apart, Some(&gone_on)), Repair::Copy(Because::OtherBranch));
         // Had it begun elsewhere, pg_rewind would see that it is another.
         let elsewhere = own(history(&[(1, 90, 1)], (2, 3)), 150);
-        assert_eq!(
-            repair(&elsewhere, Some(&gone_on)),
-            Repair::Rewind { timeline: Timeline(1), at: Lsn(90) }
-        );
+        assert_eq!(repair(&elsewhere, Some(&gone_on)), Repair::Rewind { timeline: Timeline(1), at: Lsn(90) });
     }
 
     #[test]

@@ -318,7 +318,8 @@ mod tests {
     #[test]
     fn what_a_rewind_left_half_way_is_only_ever_set_aside_and_only_for_a_leaders_copy() {
         for (volume, lease, _, me, start) in table() {
-            let another_leads = lease.known().and_then(|lease| lease.leader.as_ref()).is_some_and(|it| it.instance != me);
+            let another_leads =
+                lease.known().and_then(|lease| lease.leader.as_ref()).is_some_and(|it| it.instance != me);
             if volume == VolumeState::UnfinishedRewind {
                 assert!(matches!(start, Start::SetAside | Start::Wait(_) | Start::Refuse(_)), "{me}: {start:?}");
             }
