@@ -37,7 +37,7 @@ use crate::postmaster::{Postmaster, StopRequest};
 use crate::process::reaper::{self, Children};
 use crate::settings::Places;
 use crate::signals::Signals;
-use crate::volume::{self, Volume};
+use crate::volume::{self, LastCopy, Volume};
 
 /// The role's name.
 pub const ROLE: &str = "agent";
@@ -255,6 +255,7 @@ async fn set_up(
         stands_since: None,
         held_back: None,
         rewound: None,
+        last_copy: LastCopy::default(),
         lead_after: tokio::time::Instant::now(),
         lease: lease_seen,
         endpoint: Endpoint::new(client.clone(), &environment),

@@ -20,10 +20,12 @@ use crate::election::{History, Role};
 use crate::instance::{Instance, SQL_DEADLINE, Turn};
 use crate::tool::{Line, Tool};
 use crate::trouble::Trouble;
-use crate::volume::Work;
+use crate::volume::{LastCopy, Work};
 
 /// How often a leader that doesn't answer yet is asked again.
 const LEADER_ANSWERS: Duration = Duration::from_millis(300);
+/// What programs say when a volume is full.
+const NO_ROOM: &str = "No space left on device";
 
 impl Instance {
     /// Runs `initdb`. The database is announced, and led, in the next turn.
@@ -85,7 +87,7 @@ impl Instance {
         // What is on the volume is no log from here on, until the copy is whole.
         self.copy.send_replace(None);
         self.restart_log(lease.term.unwrap_or(Term(0)), &history)?;
-        self.volume.make_room()?;
+        self.volume.make_room(self.last_copy)?;
         self.volume.begin(Work::Clone, state)?;
         let (scratch, wal) = (self.volume.scratch(), self.volume.wal());
         let backup = BaseBackup {
@@ -108,7 +110,12 @@ impl Instance {
             board.report(|report| report.message = Some(message));
             Line::Understood
         };
-        self.run_tool(tool, understand, |this, silent| this.copy_objection(holder, silent)).await?;
+        let copied = self.run_tool(tool, understand, |this, silent| this.copy_objection(holder, silent)).await;
+        self.last_copy = match &copied {
+            Err(Trouble::Tool { said, .. }) if said.contains(NO_ROOM) => LastCopy::FoundNoRoom,
+            _ => LastCopy::Other,
+        };
+        copied?;
         {
             let _pause = self.children.pause();
             self.volume.finish(Work::Clone, &self.installation, lease.system).await?;

@@ -39,7 +39,7 @@ use crate::postmaster::{Launch, Postmaster};
 use crate::process::reaper::Children;
 use crate::settings::Places;
 use crate::trouble::Trouble;
-use crate::volume::Volume;
+use crate::volume::{LastCopy, Volume};
 
 /// How often the loop turns: fast enough that `Ready` falls within ten seconds of a reason, slow enough to cost nothing.
 pub const TICK: Duration = Duration::from_secs(1);
@@ -101,6 +101,8 @@ pub struct Instance {
     pub held_back: Option<(Instant, Option<Instant>)>,
     /// Onto whose timeline the log was rewound last.
     pub rewound: Option<(MemberId, Timeline)>,
+    /// What became of the last attempt at a copy.
+    pub last_copy: LastCopy,
     /// Not before this does it try to start as a primary again.
     pub lead_after: Instant,
     /// The Lease as last seen.

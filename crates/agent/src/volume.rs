@@ -19,7 +19,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use bellwether_core::instance::start::VolumeState;
@@ -65,6 +65,16 @@ impl Work {
             Self::Clone => "clone.unfinished",
         }
     }
+}
+
+/// What became of the copy before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LastCopy {
+    /// Nothing speaks against another beside what was set aside.
+    #[default]
+    Other,
+    /// The volume was full before it was whole: what was expected to fit did not.
+    FoundNoRoom,
 }
 
 /// Why a volume can't be worked on.
@@ -248,8 +258,8 @@ impl Volume {
 
     /// A leader that serves the cluster's database is about to be copied: what was set aside goes if there is no room for both. Not before:
     /// it could be the last copy.
-    pub fn make_room(&self) -> Result<(), VolumeError> {
-        if !self.aside().exists() || self.has_room() {
+    pub fn make_room(&self, last: LastCopy) -> Result<(), VolumeError> {
+        if !self.aside().exists() || (last != LastCopy::FoundNoRoom && self.has_room()) {
             return Ok(());
         }
         tracing::warn!("no room for two copies: the one that parted from the leader's is removed first");
@@ -262,9 +272,11 @@ impl Volume {
         self.wal_aside().map_or(Ok(()), |wal| remove_tree(&wal))
     }
 
-    /// Whether what is free could hold what is used.
+    /// Whether what is free could hold as much as was set aside, and a quarter more: the leader has gone on. What can't be looked at has none.
     fn has_room(&self) -> bool {
-        nix::sys::statvfs::statvfs(&self.data).is_ok_and(|found| found.blocks_available() > found.blocks() / 2)
+        let Ok(found) = nix::sys::statvfs::statvfs(&self.data) else { return false };
+        let free = found.blocks_available() as u64 * found.fragment_size() as u64;
+        size_of(&self.aside()).is_ok_and(|needed| free / 5 * 4 > needed)
     }
 
     /// Puts the finished database in place. After `initdb` the marker stays until [`Volume::announced`].
@@ -325,6 +337,17 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>, VolumeError> {
     fs::read_dir(dir)
         .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect())
         .map_err(io_error("list", dir))
+}
+
+/// The bytes that a directory takes up on its own volume: what links lead to is elsewhere.
+fn size_of(dir: &Path) -> io::Result<u64> {
+    let mut size = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let found = entry.metadata()?;
+        size += if found.is_dir() { size_of(&entry.path())? } else { found.blocks() * 512 };
+    }
+    Ok(size)
 }
 
 fn is_empty(dir: &Path) -> Result<bool, VolumeError> {

@@ -237,7 +237,7 @@ async fn copying(cluster: &mut Cluster) -> PathBuf {
     cluster.programs = Some(programs(cluster, "orders-3", &[("pg_basebackup", script)]));
     cluster.start("orders-3", 3).await;
     let scratch = cluster.pgdata("orders-3").with_extension("scratch");
-    support::eventually("half a copy is there", async || scratch.join("base/1").exists()).await;
+    support::eventually("half a copy is there", async || scratch.join("backup_label").exists()).await;
     cluster.programs = None;
     scratch
 }

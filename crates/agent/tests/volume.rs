@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 use std::path::PathBuf;
 
-use bellwether_agent::volume::{Volume, Work};
+use bellwether_agent::volume::{LastCopy, Volume, Work};
 use bellwether_core::instance::start::VolumeState;
 use bellwether_core::wal::SystemIdentifier;
 use support::{Home, postgresql};
@@ -121,7 +121,7 @@ async fn what_a_rewind_left_half_way_is_no_database_whoever_began_it() {
 }
 
 #[tokio::test]
-async fn what_is_set_aside_stays_whole_until_it_is_forgotten() {
+async fn what_is_set_aside_stays_whole_until_its_room_is_needed() {
     let (home, wal) = (Home::new(), Home::new());
     let volume = Volume::new(home.path().to_owned(), Some(wal.path().to_owned()), "orders-1");
     volume.begin(Work::Initdb, &VolumeState::Empty).unwrap();
@@ -136,9 +136,10 @@ async fn what_is_set_aside_stays_whole_until_it_is_forgotten() {
     assert_eq!(volume.inspect(&postgresql()).await, VolumeState::UnfinishedClone);
     volume.begin(Work::Clone, &VolumeState::UnfinishedClone).unwrap();
     let aside = home.path().join("pgdata.aside");
+    volume.make_room(LastCopy::Other).unwrap();
     assert!(aside.join("global/pg_control").exists());
     assert!(fs::read_dir(aside.join("pg_wal")).unwrap().count() > 0, "its WAL is set aside with it");
-    volume.forget_aside().unwrap();
+    volume.make_room(LastCopy::FoundNoRoom).unwrap();
     assert!(!aside.exists() && !wal.path().join("pg_wal.aside").exists());
 }
 
