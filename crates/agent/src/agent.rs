@@ -38,7 +38,7 @@ use crate::process::reaper::{self, Children};
 use crate::settings::Places;
 use crate::signals::Signals;
 use crate::space::{self, Spaces, Volumes};
-use crate::volume::{self, Volume};
+use crate::volume::{self, LastCopy, Volume};
 
 /// The role's name.
 pub const ROLE: &str = "agent";
@@ -273,6 +273,8 @@ async fn set_up(
         least: BTreeMap::new(),
         stands_since: None,
         held_back: None,
+        rewound: None,
+        last_copy: LastCopy::default(),
         lead_after: tokio::time::Instant::now(),
         fenced_end: None,
         hand_over_after: tokio::time::Instant::now(),

@@ -7,21 +7,25 @@ use std::time::Duration;
 use bellwether_api::v1::{InstanceRole, InstanceState};
 use bellwether_core::contract::{Leader, SUPERUSER};
 use bellwether_core::election::MemberId;
+use bellwether_core::instance::copying::{self, Ended};
 use bellwether_core::instance::start::{LeaseView, VolumeState};
-use bellwether_core::wal::Term;
-use bellwether_postgres::basebackup::{BaseBackup, Progress};
+use bellwether_core::wal::{SystemIdentifier, Term};
+use bellwether_postgres::basebackup::{self, BaseBackup};
 use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
 use bellwether_postgres::initdb::{NewCluster, PasswordFile};
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Remote, Session, SqlError, TlsClient};
 
-use crate::election::History;
 use crate::election::driver::Wish;
+use crate::election::{History, Role};
 use crate::instance::{Instance, SQL_DEADLINE, Turn};
+use crate::tool::{Line, Tool};
 use crate::trouble::Trouble;
-use crate::volume::Work;
+use crate::volume::{LastCopy, Work};
 
 /// How often a leader that doesn't answer yet is asked again.
 const LEADER_ANSWERS: Duration = Duration::from_millis(300);
+/// What programs say when a volume is full.
+const NO_ROOM: &str = "No space left on device";
 
 impl Instance {
     /// Runs `initdb`. The database is announced, and led, in the next turn.
@@ -63,30 +67,27 @@ impl Instance {
             report.term = lease.term.map(|term| term.0);
         });
         // Whose WAL the copy will hold is known before the first file of it is there.
-        let holder = lease.holder.as_deref().and_then(MemberId::from_uid);
-        let Some((_, history)) = holder.and_then(|holder| self.history_of(holder)) else {
-            if let Some(holder) = holder {
-                let _ = self.wishes.send(Wish::AskForHistory(holder));
-            }
+        let Some(holder) = lease.holder.as_deref().and_then(MemberId::from_uid) else {
+            return Ok(Turn::Wait(LEADER_ANSWERS));
+        };
+        let Some((_, history)) = self.history_of(holder) else {
+            let _ = self.wishes.send(Wish::AskForHistory(holder));
             self.note(format!("waiting for {} to accept writes", from.instance));
             return Ok(Turn::Wait(LEADER_ANSWERS));
         };
         // Whoever cut the receiver took the key away; nothing receives any more, so it can come back.
         self.places.stage(&self.inputs)?;
         let identity = self.record.lock().identity();
-        let mut upstream = self.places.upstream(&self.environment, identity, from)?;
-        // Not by the instance's own name: a base backup confirms WAL too, and commits would count on a copy that may fail yet.
-        upstream.conninfo.application_name = format!("{}-joining", self.environment.instance);
-        if let Err(why) = self.check_leader(from, lease, &upstream.conninfo).await? {
+        let upstream = self.places.joining(&self.environment, identity, from)?;
+        if let Err(why) = self.check_leader(from, lease.system, &upstream.conninfo, SQL_DEADLINE).await? {
             tracing::debug!(%why, "the leader isn't up yet");
             self.board.report(|report| report.message = Some(format!("waiting for {} to answer", from.instance)));
             return Ok(Turn::Wait(LEADER_ANSWERS));
         }
-        let _pause = self.children.pause();
         // What is on the volume is no log from here on, until the copy is whole.
         self.copy.send_replace(None);
         self.restart_log(lease.term.unwrap_or(Term(0)), &history)?;
-        self.volume.make_room()?;
+        self.volume.make_room(self.last_copy)?;
         self.volume.begin(Work::Clone, state)?;
         let (scratch, wal) = (self.volume.scratch(), self.volume.wal());
         let backup = BaseBackup {
@@ -95,21 +96,50 @@ impl Instance {
             data_dir: &scratch,
             wal_dir: wal.as_deref(),
         };
-        let board = self.board.clone();
-        let progress = |progress: Progress| {
-            // In tens, because each change is a write to the API.
-            let message = format!("copied {} % from {}", progress.percent() / 10 * 10, from.instance);
-            board.report(|report| report.message = Some(message));
+        let tool = Tool {
+            name: "pg_basebackup",
+            program: backup.program(&self.installation),
+            arguments: backup.arguments(),
+            within: None,
         };
-        Self::keep_turning(&self.board, backup.run(&self.installation, progress)).await?;
-        self.volume.finish(Work::Clone, &self.installation, lease.system).await?;
+        let (board, source) = (self.board.clone(), from.instance.clone());
+        let understand = move |line: &str| {
+            let Some(progress) = basebackup::progress(line) else { return Line::Said };
+            // In tens, because each change is a write to the API.
+            let message = format!("copied {} % from {source}", progress.percent() / 10 * 10);
+            board.report(|report| report.message = Some(message));
+            Line::Understood
+        };
+        let copied = self.run_tool(tool, understand, |this, silent| this.copy_objection(holder, silent)).await;
+        self.last_copy = match &copied {
+            Err(Trouble::Tool { said, .. }) if said.contains(NO_ROOM) => LastCopy::FoundNoRoom,
+            _ => LastCopy::Other,
+        };
+        copied?;
+        {
+            let _pause = self.children.pause();
+            self.volume.finish(Work::Clone, &self.installation, lease.system).await?;
+        }
         self.record.lock().copy_complete()?;
         tracing::info!(from = from.instance, "copied the database");
         Ok(Turn::Again)
     }
 
-    /// This log parts from the leader's: what is here is set aside, and the leader's is copied.
-    pub(crate) async fn rejoin(&mut self, leader: &Leader, term: Term) -> Result<Turn, Trouble> {
+    /// Why a copy from `source` does not go on, if it doesn't. The next comes from whoever leads then.
+    fn copy_objection(&mut self, source: MemberId, silent: Duration) -> Option<Trouble> {
+        if let Some(Role::Stop(_)) = self.wanted_meanwhile() {
+            return Some(Trouble::NotWanted);
+        }
+        let holder = self.lease_view().and_then(|view| view.holder).and_then(|holder| MemberId::from_uid(&holder));
+        let said = match copying::ended(source, holder, silent)? {
+            Ended::AnotherLeads => "another leads by now",
+            Ended::Silence => "nothing came for too long",
+        };
+        Some(Trouble::Tool { name: "pg_basebackup", said: said.to_owned() })
+    }
+
+    /// This log parts from the leader's and can't be rewound: what is here is set aside, and the leader's is copied.
+    pub(crate) fn copy_anew(&mut self, leader: &Leader, term: Term) -> Result<Turn, Trouble> {
         self.board.report(|report| {
             report.state = InstanceState::Joining;
             report.message = Some(format!("its log parts from that of {}: copying anew", leader.instance));
@@ -121,7 +151,7 @@ impl Instance {
     }
 
     /// What is on the volume is no log from here on, and what comes is of this history.
-    fn restart_log(&self, term: Term, history: &History) -> Result<(), Trouble> {
+    pub(crate) fn restart_log(&self, term: Term, history: &History) -> Result<(), Trouble> {
         let mut record = self.record.lock();
         record.restart_log(term)?;
         record.adopt_log(&history.log)?;
@@ -130,13 +160,13 @@ impl Instance {
 
     /// The leader must serve the cluster's database before anything is copied: hours would be lost otherwise.
     /// One that doesn't answer yet is no trouble: it takes the Lease before it starts.
-    async fn check_leader(
+    pub(crate) async fn check_leader(
         &self,
         leader: &Leader,
-        lease: &LeaseView,
+        expected: Option<SystemIdentifier>,
         upstream: &ConnInfo,
-    ) -> Result<Result<(), SqlError>, Trouble> {
-        let Some(expected) = lease.system else { return Ok(Ok(())) };
+        deadline: Duration,
+    ) -> Result<Result<Session, SqlError>, Trouble> {
         let tls = TlsClient::with_certificate(&ClientTls::in_dir(&self.places.replication_tls))?;
         let remote = Remote {
             host: &upstream.host,
@@ -146,14 +176,14 @@ impl Instance {
             password: None,
             database: POSTGRES_DATABASE,
         };
-        let session = match Session::tls(&remote, tls, SQL_DEADLINE).await {
+        let session = match Session::tls(&remote, tls, deadline).await {
             Err(why @ (SqlError::Unreachable { .. } | SqlError::NotReady { .. })) => return Ok(Err(why)),
             session => session?,
         };
         let found = session.state().await?.system_identifier;
-        if found == expected {
-            return Ok(Ok(()));
+        match expected.filter(|expected| *expected != found) {
+            None => Ok(Ok(session)),
+            Some(expected) => Err(Trouble::WrongLeader { leader: leader.instance.clone(), found, expected }),
         }
-        Err(Trouble::WrongLeader { leader: leader.instance.clone(), found, expected })
     }
 }

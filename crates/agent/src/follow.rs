@@ -24,6 +24,8 @@ use crate::election::driver::Fence;
 use crate::election::{History, Log, Manner, News, memory};
 use crate::guard::orders::Order;
 use crate::instance::{As, Instance, Running, TICK, Turn};
+use crate::primary::SLOTS_CHECK;
+use crate::rewind::Onto;
 use crate::settings::RunAs;
 use crate::trouble::Trouble;
 
@@ -120,8 +122,8 @@ impl Instance {
                 Rejoin::Unknown => return Ok(Turn::Wait(LEADER_KNOWN)),
                 diverged => {
                     tracing::warn!(?diverged, ?end, leader = place.instance, "this log parts from the leader's");
-                    self.end(running).await;
-                    return self.rejoin(&place, term).await;
+                    let onto = Onto { leader, place, term, timeline: theirs, history };
+                    return self.bring_back(&onto, end, running).await;
                 }
             }
             self.record.lock().adopt_log(&history.log)?;
@@ -232,6 +234,7 @@ impl Instance {
         soon.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut streams = false;
         let mut unwritten = false;
+        let mut slots_due = began;
         loop {
             let full = self.space() == Space::Full;
             let Some(now) = running.as_mut() else { return Ok(Turn::Again) };
@@ -289,6 +292,15 @@ impl Instance {
                         let _ = self.news.send(News::Streaming(from));
                         if streams && let Err(error) = self.volume.forget_aside() {
                             tracing::warn!(%error, "what was set aside is still there");
+                        }
+                    }
+                    if let Some((id, place)) = &leader
+                        && streams
+                        && Instant::now() >= slots_due
+                    {
+                        slots_due = Instant::now() + SLOTS_CHECK;
+                        if let Err(error) = self.keep_slots_as_standby(&now.session, (*id, place)).await {
+                            tracing::warn!(%error, "slots for the others can't be kept");
                         }
                     }
                     if let Err(error) = configuration.look(&now.session).await {

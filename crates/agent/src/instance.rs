@@ -40,7 +40,7 @@ use crate::process::reaper::Children;
 use crate::settings::Places;
 use crate::space::{Spaces, Volumes};
 use crate::trouble::Trouble;
-use crate::volume::Volume;
+use crate::volume::{LastCopy, Volume};
 
 /// How often the loop turns: fast enough that `Ready` falls within ten seconds of a reason, slow enough to cost nothing.
 pub const TICK: Duration = Duration::from_secs(1);
@@ -100,6 +100,10 @@ pub struct Instance {
     pub stands_since: Option<Instant>,
     /// A former primary that is to follow: since when, and since when the new one is known to lead.
     pub held_back: Option<(Instant, Option<Instant>)>,
+    /// Onto whose timeline the log was rewound last.
+    pub rewound: Option<(MemberId, Timeline)>,
+    /// What became of the last attempt at a copy.
+    pub last_copy: LastCopy,
     /// Not before this does it try to start as a primary again.
     pub lead_after: Instant,
     /// Where the log ends of a standby that was stopped because it is fenced. Nothing once PostgreSQL has run again.
@@ -252,6 +256,10 @@ impl Instance {
             (Start::Initialise, _) => self.initialise(&state).await.map(Some),
             (Start::Join { from }, Fact::Known(view)) => self.join(&from, &view, &state).await.map(Some),
             // A copy or rewind was interrupted after the database was in place: it is not to be trusted.
+            (Start::SetAside, _) => {
+                self.volume.set_aside()?;
+                Ok(Some(Turn::Again))
+            }
             (Start::Run { .. }, _) if !usable => {
                 self.volume.set_aside()?;
                 Ok(Some(Turn::Again))
@@ -337,6 +345,16 @@ impl Instance {
 
     /// Starts PostgreSQL and waits until it answers, or until it is not wanted to run any more.
     pub async fn launch(&mut self, runs_as: As, running: &mut Option<Running>) -> Result<(), Trouble> {
+        self.launch_unless(runs_as, running, |_| None).await
+    }
+
+    /// The same, for as long as nothing speaks against it.
+    pub(crate) async fn launch_unless(
+        &mut self,
+        runs_as: As,
+        running: &mut Option<Running>,
+        objection: impl FnMut(&mut Self) -> Option<Trouble>,
+    ) -> Result<(), Trouble> {
         self.complaints.forget();
         self.fenced_end = None;
         let launch = Launch {
@@ -344,6 +362,7 @@ impl Instance {
             lock: self.volume.lock(),
             program: self.installation.program("postgres"),
             arguments: vec!["-D".into(), self.volume.pgdata().into()],
+            environment: &[],
         };
         let complaints = self.complaints.clone();
         let log = |stderr| drop(tokio::spawn(logs::forward(stderr, complaints)));
@@ -357,7 +376,7 @@ impl Instance {
             As::Primary(_) => Some(self.hold(&postmaster).await),
             As::Standby(_) => None,
         };
-        let session = self.answering(&mut postmaster).await;
+        let session = self.answering(&mut postmaster, objection).await;
         match session {
             Ok(session) => {
                 self.board.set_started();
@@ -377,7 +396,11 @@ impl Instance {
         Steward::hold(postmaster.reins(), self.deadline.clone(), self.want.clone()).await
     }
 
-    async fn answering(&mut self, postmaster: &mut Postmaster) -> Result<Session, Trouble> {
+    async fn answering(
+        &mut self,
+        postmaster: &mut Postmaster,
+        mut objection: impl FnMut(&mut Self) -> Option<Trouble>,
+    ) -> Result<Session, Trouble> {
         let mut tick = tokio::time::interval(Duration::from_millis(20));
         // Recovery may take long, and a person may not want it.
         let mut look_again = Instant::now() + TICK;
@@ -393,6 +416,9 @@ impl Instance {
             };
             if fenced || matches!(self.want.borrow().role, Role::Stop(_)) {
                 return Err(Trouble::NotWanted);
+            }
+            if let Some(trouble) = objection(self) {
+                return Err(trouble);
             }
             // A connection before that is refused, and a line in the log each time.
             let file = pidfile::read(&self.volume.pgdata()).ok().flatten();

@@ -291,7 +291,7 @@ impl Instance {
             report.postgres_version = Some(state.version);
         });
         self.tell_log(state.timeline);
-        self.keep_slots(primary).await?;
+        self.keep_slots_when_due(primary).await?;
         if primary.take_reload_due() {
             self.configure(primary, running).await;
         }
@@ -308,7 +308,7 @@ impl Instance {
         }
         match wal::forks(&self.volume.pgdata(), timeline) {
             Ok(forks) => {
-                self.log.send_replace(Log { timeline: Some(timeline), forks });
+                self.log.send_replace(Log { timeline: Some(timeline), forks, ..Log::default() });
             }
             Err(error) => tracing::error!(%error, "the timeline's history can't be read"),
         }

@@ -4,7 +4,7 @@
 //!  start(): Initialise, Join ─► the cluster's database is on the volume
 //!                                   │
 //!  want:    Stand ──► a standby of nobody: says where its log ends
-//!           Follow ─► a standby of the leader; copies anew where the logs part
+//!           Follow ─► a standby of the leader; rewound, or copied anew, where the logs part
 //!           Lead ───► promotes: rw endpoint, slots, roles, whom commits wait for
 //!           Stop ───► nothing of it runs
 //!  fenced:  whatever is wanted, nothing of it runs; its log is answered for
@@ -35,9 +35,12 @@ pub mod postmaster;
 pub mod primary;
 pub mod process;
 pub mod pulse;
+mod rewind;
 pub mod settings;
 pub mod signals;
+mod slots;
 pub mod space;
 pub mod synchronous;
+mod tool;
 pub mod trouble;
 pub mod volume;

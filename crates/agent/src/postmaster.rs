@@ -1,4 +1,5 @@
-//! One run of PostgreSQL, seen from the agent: started under a guard, told things, and over only when every process of it is.
+//! One run of PostgreSQL, or of a program that works on its directory, seen from the agent: started under a guard, told things, and over
+//! only when every process of it is.
 //!
 //! Never: a second run while a process of the first lives. [`Postmaster::start`] sweeps first, and [`Postmaster::ended`]
 //! answers only after the guard has reaped everything, or, had the guard been killed, after the agent has.
@@ -26,10 +27,12 @@ pub struct Launch {
     pub guard: PathBuf,
     /// A file on the volume: the guard of an earlier run holds a lock on it until everything of that run is gone.
     pub lock: PathBuf,
-    /// PostgreSQL's server program.
+    /// PostgreSQL's server program, or another of its programs.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
+    /// What its environment has beyond ours.
+    pub environment: &'static [(&'static str, &'static str)],
 }
 
 /// PostgreSQL, running.
@@ -101,6 +104,7 @@ impl Postmaster {
         children.kill_orphans().await;
         let mut command = Command::new(&launch.guard);
         command.arg(crate::guard::ROLE).arg(&launch.lock).arg(&launch.program).args(&launch.arguments);
+        command.envs(launch.environment.iter().copied());
         // A group of its own: a terminal's Ctrl-C is for the agent, which then stops PostgreSQL in order.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut guard = command.spawn()?;

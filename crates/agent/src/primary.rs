@@ -12,23 +12,21 @@ use bellwether_api::v1::DurabilityMode;
 use bellwether_core::contract::{InstanceConfig, POSTGRES_PORT, SUPERUSER, key};
 use bellwether_core::election::{MemberId, Voters};
 use bellwether_core::instance::durability;
-use bellwether_core::instance::slots::{self, Slot, SlotOwner};
 use bellwether_core::instance::switchover::{self, Refusal};
 use bellwether_core::lease_object;
 use bellwether_core::wal::{Lsn, Term};
-use bellwether_postgres::SlotName;
 use bellwether_postgres::sql::{Remote, Sender, Session, SqlError, TlsClient};
 use tokio::time::Instant;
 
 use crate::configuration::Configuration;
 use crate::election::driver::Wish;
 use crate::instance::{Instance, SQL_DEADLINE};
-use crate::settings::SettingsError;
+use crate::slots::others;
 use crate::synchronous;
 use crate::trouble::Trouble;
 
 /// How often slots are compared with the instances that there should be, when nothing is known to have changed.
-const SLOTS_CHECK: Duration = Duration::from_secs(10);
+pub(crate) const SLOTS_CHECK: Duration = Duration::from_secs(10);
 /// How often acceptance is checked while it holds. With one repetition this stays within the ten seconds in which `Ready` must
 /// fall; each check is a connection with TLS and SCRAM, so not every second.
 const ACCEPTANCE_CHECK: Duration = Duration::from_secs(4);
@@ -228,10 +226,6 @@ impl Primary {
     }
 }
 
-fn others(config: &InstanceConfig, me: &str) -> BTreeSet<String> {
-    config.instances.iter().filter(|instance| *instance != me).cloned().collect()
-}
-
 impl Instance {
     /// Looks whether somebody asks for another primary, and hands over if that can be.
     pub(crate) async fn look_for_request(&mut self, primary: &mut Primary) -> Result<(), Trouble> {
@@ -298,24 +292,11 @@ impl Instance {
     }
 
     /// A slot for each other instance, none for those that left.
-    pub(crate) async fn keep_slots(&self, primary: &mut Primary) -> Result<(), Trouble> {
+    pub(crate) async fn keep_slots_when_due(&self, primary: &mut Primary) -> Result<(), Trouble> {
         if Instant::now() < primary.slots_due {
             return Ok(());
         }
-        let mut wanted = BTreeSet::new();
-        for instance in others(&self.inputs.config, &self.environment.instance) {
-            wanted.insert(SlotName::of_instance(&instance).map_err(SettingsError::from)?.to_string());
-        }
-        let existing: Vec<Slot> = primary.session.slots().await?.into_iter().map(as_seen).collect();
-        let changes = slots::changes(&wanted, &existing);
-        for slot in changes.create.iter().filter_map(|name| SlotName::recognise(name)) {
-            primary.session.ensure_slot(&slot).await?;
-            tracing::info!(%slot, "created a replication slot");
-        }
-        for slot in changes.drop.iter().filter_map(|name| SlotName::recognise(name)) {
-            primary.session.drop_slot(&slot).await?;
-            tracing::info!(%slot, "dropped the replication slot of an instance that left");
-        }
+        self.keep_slots_as_leader(&primary.session).await?;
         primary.slots_due = Instant::now() + SLOTS_CHECK;
         Ok(())
     }
@@ -343,10 +324,4 @@ impl Instance {
         primary.acceptance_due = Instant::now() + ACCEPTANCE_CHECK;
         Ok(())
     }
-}
-
-fn as_seen(slot: bellwether_postgres::sql::Slot) -> Slot {
-    // A logical slot is never ours, whatever its name.
-    let ours = slot.physical && SlotName::recognise(&slot.name).is_some();
-    Slot { owner: if ours { SlotOwner::Bellwether } else { SlotOwner::User }, name: slot.name, active: slot.active }
 }

@@ -27,6 +27,8 @@ pub enum RunAs<'a> {
     Primary(Option<&'a Voters>, Term),
     /// Of this leader, or of nobody.
     Standby(Option<&'a Leader>),
+    /// Of this leader until its copy is whole: nobody's commits may count on it before.
+    Joining(&'a Leader),
 }
 
 /// Why the configuration can't be written.
@@ -113,6 +115,19 @@ impl Places {
             slot: SlotName::of_instance(&environment.instance)?,
         })
     }
+
+    /// The same for one whose copy is not whole yet. Not by its identity: it confirms WAL too, and commits would count on a copy that may
+    /// fail yet.
+    pub fn joining(
+        &self,
+        environment: &Environment,
+        identity: MemberId,
+        leader: &Leader,
+    ) -> Result<Upstream, SettingsError> {
+        let mut upstream = self.upstream(environment, identity, leader)?;
+        upstream.conninfo.application_name = format!("{}-joining", environment.instance);
+        Ok(upstream)
+    }
 }
 
 /// What the configuration has to go by that is on the volume.
@@ -143,6 +158,9 @@ pub fn write(
         // WAL that nobody has room for would end the standby in the middle of its replay.
         RunAs::Standby(Some(_)) if full => (None, synchronous::of_standby(), None),
         RunAs::Standby(None) => (None, synchronous::of_standby(), None),
+        RunAs::Joining(leader) => {
+            (Some(places.joining(environment, volume.identity, leader)?), synchronous::of_standby(), None)
+        }
         RunAs::Standby(Some(leader)) => {
             (Some(places.upstream(environment, volume.identity, leader)?), synchronous::of_standby(), None)
         }
@@ -163,7 +181,7 @@ pub fn write(
         slot_wal_limit_mib: slot_wal_limit_mib(environment),
         least: match run_as {
             RunAs::Primary(..) => BTreeMap::new(),
-            RunAs::Standby(_) => volume.least.clone(),
+            RunAs::Standby(_) | RunAs::Joining(_) => volume.least.clone(),
         },
     };
     let text = conf::render(installation, &settings, &inputs.config.parameters)?;

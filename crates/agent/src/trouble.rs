@@ -2,7 +2,6 @@
 //! report, in front of a user.
 
 use bellwether_core::wal::SystemIdentifier;
-use bellwether_postgres::basebackup::BaseBackupError;
 use bellwether_postgres::initdb::InitdbError;
 use bellwether_postgres::sql::{SqlError, TlsError};
 
@@ -23,9 +22,6 @@ pub enum Trouble {
     /// `initdb`.
     #[error(transparent)]
     Initdb(#[from] InitdbError),
-    /// The base backup.
-    #[error(transparent)]
-    BaseBackup(#[from] BaseBackupError),
     /// SQL.
     #[error(transparent)]
     Sql(#[from] SqlError),
@@ -54,6 +50,17 @@ pub enum Trouble {
         /// What it should.
         expected: SystemIdentifier,
     },
+    /// A program that works on the volume failed.
+    #[error("{name} failed: {said}")]
+    Tool {
+        /// Which.
+        name: &'static str,
+        /// What it said last.
+        said: String,
+    },
+    /// A rewound database can't be made whole.
+    #[error("rewound, but not whole: {0}")]
+    NotWhole(String),
     /// A statement of the user's failed.
     #[error("spec.bootstrap.initdb.postInitSql[{index}] failed, and nothing of it was kept: {cause}")]
     PostInitSql {

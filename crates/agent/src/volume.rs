@@ -8,9 +8,11 @@
 //! <data>/agent.lock          held by the agent
 //! <data>/election.json       who this instance is, and what the election remembers
 //! <data>/clone.unfinished    from before the base backup until it is in place
+//! <data>/rewind.unfinished   from before a rewind changes the database until it is whole again
 //! <data>/pgdata.aside        a database whose log parted from the leader's, until the new copy streams
 //! <data>/reserve             room that is given back when the volume is full
 //! <wal>/pg_wal               the write-ahead log, where it has a volume of its own
+//! <wal>/pg_wal.aside         … and that of the database set aside
 //! <wal>/reserve              the same there
 //! ```
 //!
@@ -19,7 +21,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use bellwether_core::instance::start::VolumeState;
@@ -37,6 +39,8 @@ const NOT_DATA: [&str; 7] =
 pub(crate) const AGENT_LOCK: &str = "agent.lock";
 /// A database that parted from the leader's.
 const ASIDE: &str = "pgdata.aside";
+/// There while a rewind is under way. Whoever it names: what it speaks for must not be started by anybody.
+const REWIND: &str = "rewind.unfinished";
 /// What a guard holds while a process of PostgreSQL runs on the volume.
 const LOCK: &str = "postgres.lock";
 
@@ -64,6 +68,16 @@ impl Work {
             Self::Clone => "clone.unfinished",
         }
     }
+}
+
+/// What became of the copy before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LastCopy {
+    /// Nothing speaks against another beside what was set aside.
+    #[default]
+    Other,
+    /// The volume was full before it was whole: what was expected to fit did not.
+    FoundNoRoom,
 }
 
 /// Why a volume can't be worked on.
@@ -115,6 +129,10 @@ impl Volume {
     fn aside(&self) -> PathBuf {
         self.data.join(ASIDE)
     }
+    /// … and its WAL, where that has a volume of its own.
+    fn wal_aside(&self) -> Option<PathBuf> {
+        self.wal.as_ref().map(|wal| wal.join("pg_wal.aside"))
+    }
 
     /// What a guard holds while a process of PostgreSQL runs on the volume.
     pub fn lock(&self) -> PathBuf {
@@ -133,6 +151,9 @@ impl Volume {
         let (initdb, clone) = (self.marked(Work::Initdb)?, self.marked(Work::Clone)?);
         let pgdata = self.pgdata();
         if !is_empty(&pgdata)? {
+            if self.rewinding()? {
+                return Ok(VolumeState::UnfinishedRewind);
+            }
             if !pgdata.join("PG_VERSION").exists() {
                 return Ok(VolumeState::Foreign(format!("{} is not empty and has no PG_VERSION", pgdata.display())));
             }
@@ -179,13 +200,12 @@ impl Volume {
         let unannounced = match state {
             VolumeState::Empty | VolumeState::UnfinishedInitdb | VolumeState::UnfinishedClone => false,
             VolumeState::Unannounced(_) => true,
-            VolumeState::Data(_) | VolumeState::Foreign(_) => {
+            VolumeState::Data(_) | VolumeState::UnfinishedRewind | VolumeState::Foreign(_) => {
                 let cause = io::Error::other("there is data on the volume");
                 return Err(VolumeError::Io { what: "begin on", path: self.data.clone(), cause });
             }
         };
-        let marker = self.data.join(work.marker());
-        file::replace(&marker, format!("{}\n", self.instance).as_bytes()).map_err(io_error("write", &marker))?;
+        self.mark(work.marker())?;
         remove_tree(&self.scratch())?;
         if unannounced {
             // Moved in one step, so that half a database is never met under the name of a whole one.
@@ -199,37 +219,67 @@ impl Volume {
         if work == Work::Clone {
             self.unmark(Work::Initdb)?;
         }
-        Ok(())
+        // What it spoke for was set aside.
+        self.remove_marker(REWIND)
     }
 
-    /// Sets the database aside, to be replaced by a copy of the leader's. It is kept until that streams.
+    /// A rewind is about to change the database in place: it is none from here on, until [`Volume::rewound`].
+    pub fn begin_rewind(&self) -> Result<(), VolumeError> {
+        self.mark(REWIND)
+    }
+
+    /// The rewind is done, and what it left is whole.
+    pub fn rewound(&self) -> Result<(), VolumeError> {
+        self.remove_marker(REWIND)
+    }
+
+    fn rewinding(&self) -> Result<bool, VolumeError> {
+        let path = self.data.join(REWIND);
+        path.try_exists().map_err(io_error("look for", &path))
+    }
+
+    /// Sets the database aside, to be replaced by a copy of the leader's. It is kept until that streams. Whoever calls this has made sure
+    /// that what is left half-way here is not taken for a database.
     pub fn set_aside(&self) -> Result<(), VolumeError> {
-        let marker = self.data.join(Work::Clone.marker());
-        file::replace(&marker, format!("{}\n", self.instance).as_bytes()).map_err(io_error("write", &marker))?;
+        self.mark(Work::Clone.marker())?;
         remove_tree(&self.aside())?;
+        if let (Some(wal), Some(aside)) = (self.wal(), self.wal_aside())
+            && !is_empty(&wal)?
+        {
+            remove_tree(&aside)?;
+            rename(&wal, &aside)?;
+            sync_parent(&aside)?;
+        }
         // In one step: half a database is never met under the name of a whole one.
         rename(&self.pgdata(), &self.aside())?;
-        self.sync()
+        self.sync()?;
+        if let Some(wal) = self.wal_aside() {
+            relink(&self.aside().join("pg_wal"), &wal)?;
+        }
+        self.remove_marker(REWIND)
     }
 
     /// A leader that serves the cluster's database is about to be copied: what was set aside goes if there is no room for both. Not before:
     /// it could be the last copy.
-    pub fn make_room(&self) -> Result<(), VolumeError> {
-        if !self.aside().exists() || self.has_room() {
+    pub fn make_room(&self, last: LastCopy) -> Result<(), VolumeError> {
+        if !self.aside().exists() || (last != LastCopy::FoundNoRoom && self.has_room()) {
             return Ok(());
         }
         tracing::warn!("no room for two copies: the one that parted from the leader's is removed first");
-        remove_tree(&self.aside())
+        self.forget_aside()
     }
 
     /// The new copy streams: the old one is not needed any more.
     pub fn forget_aside(&self) -> Result<(), VolumeError> {
-        remove_tree(&self.aside())
+        remove_tree(&self.aside())?;
+        self.wal_aside().map_or(Ok(()), |wal| remove_tree(&wal))
     }
 
-    /// Whether what is free could hold what is used.
+    /// Whether what is free could hold as much as was set aside, and a quarter more: the leader has gone on. What can't be looked at has none.
     fn has_room(&self) -> bool {
-        nix::sys::statvfs::statvfs(&self.data).is_ok_and(|found| found.blocks_available() > found.blocks() / 2)
+        let Ok(found) = nix::sys::statvfs::statvfs(&self.data) else { return false };
+        let free = found.blocks_available() as u64 * found.fragment_size() as u64;
+        size_of(&self.aside()).is_ok_and(|needed| free / 5 * 4 > needed)
     }
 
     /// Puts the finished database in place. After `initdb` the marker stays until [`Volume::announced`].
@@ -258,8 +308,18 @@ impl Volume {
         self.unmark(Work::Clone)
     }
 
+    fn mark(&self, marker: &str) -> Result<(), VolumeError> {
+        let path = self.data.join(marker);
+        file::replace(&path, format!("{}\n", self.instance).as_bytes()).map_err(io_error("write", &path))?;
+        Ok(())
+    }
+
     fn unmark(&self, work: Work) -> Result<(), VolumeError> {
-        let path = self.data.join(work.marker());
+        self.remove_marker(work.marker())
+    }
+
+    fn remove_marker(&self, marker: &str) -> Result<(), VolumeError> {
+        let path = self.data.join(marker);
         match fs::remove_file(&path) {
             Ok(()) => self.sync(),
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -282,6 +342,17 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>, VolumeError> {
         .map_err(io_error("list", dir))
 }
 
+/// The bytes that a directory takes up on its own volume: what links lead to is elsewhere.
+fn size_of(dir: &Path) -> io::Result<u64> {
+    let mut size = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let found = entry.metadata()?;
+        size += if found.is_dir() { size_of(&entry.path())? } else { found.blocks() * 512 };
+    }
+    Ok(size)
+}
+
 fn is_empty(dir: &Path) -> Result<bool, VolumeError> {
     file::is_absent_or_empty(dir).map_err(io_error("list", dir))
 }
@@ -289,6 +360,19 @@ fn is_empty(dir: &Path) -> Result<bool, VolumeError> {
 fn rename(from: &Path, to: &Path) -> Result<(), VolumeError> {
     // An empty directory of that name (some provisioners make one) is replaced by the rename.
     fs::rename(from, to).map_err(io_error("rename", from))
+}
+
+/// Lets the link at `link` lead to `target`.
+fn relink(link: &Path, target: &Path) -> Result<(), VolumeError> {
+    let is_link = fs::symlink_metadata(link).is_ok_and(|found| found.is_symlink());
+    if !is_link {
+        return Ok(());
+    }
+    fs::remove_file(link).and_then(|()| std::os::unix::fs::symlink(target, link)).map_err(io_error("link", link))
+}
+
+fn sync_parent(path: &Path) -> Result<(), VolumeError> {
+    path.parent().map_or(Ok(()), sync_dir)
 }
 
 fn sync_dir(dir: &Path) -> Result<(), VolumeError> {

@@ -186,7 +186,7 @@ async fn retained_volumes_are_adopted_by_whoever_has_the_most() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_standby_that_somebody_promotes_is_stopped_and_copied_anew() {
+async fn a_standby_that_somebody_promotes_is_stopped_and_follows_again() {
     let mut cluster = Cluster::new(&config(&["orders-1", "orders-2"])).await;
     cluster.start("orders-1", 1).await;
     cluster.start("orders-2", 2).await;

@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 use std::path::PathBuf;
 
-use bellwether_agent::volume::{Volume, Work};
+use bellwether_agent::volume::{LastCopy, Volume, Work};
 use bellwether_core::instance::start::VolumeState;
 use bellwether_core::wal::SystemIdentifier;
 use support::{Home, postgresql};
@@ -98,6 +98,49 @@ async fn a_database_is_never_begun_upon() {
         assert!(fixture.volume.begin(work, &VolumeState::Data(system)).is_err());
     }
     assert_eq!(fixture.look().await, VolumeState::Data(system));
+}
+
+#[tokio::test]
+async fn what_a_rewind_left_half_way_is_no_database_whoever_began_it() {
+    let fixture = Fixture::new();
+    let system = fixture.initialised().await;
+    fixture.volume.announced().unwrap();
+    fixture.volume.begin_rewind().unwrap();
+    assert_eq!(fixture.look().await, VolumeState::UnfinishedRewind);
+    assert!(fixture.volume.begin(Work::Clone, &VolumeState::UnfinishedRewind).is_err(), "it is not deleted either");
+    fs::write(fixture.at("rewind.unfinished"), "orders-2\n").unwrap();
+    assert_eq!(fixture.look().await, VolumeState::UnfinishedRewind);
+    // Even where the rewind has left nothing that can be read.
+    let control = fixture.volume.pgdata().join("global/pg_control");
+    let kept = fs::read(&control).unwrap();
+    fs::remove_file(&control).unwrap();
+    assert_eq!(fixture.look().await, VolumeState::UnfinishedRewind);
+    fs::write(&control, kept).unwrap();
+    fixture.volume.rewound().unwrap();
+    assert_eq!(fixture.look().await, VolumeState::Data(system));
+}
+
+#[tokio::test]
+async fn what_is_set_aside_stays_whole_until_its_room_is_needed() {
+    let (home, wal) = (Home::new(), Home::new());
+    let volume = Volume::new(home.path().to_owned(), Some(wal.path().to_owned()), "orders-1");
+    volume.begin(Work::Initdb, &VolumeState::Empty).unwrap();
+    home.initdb(&volume.scratch());
+    fs::rename(volume.scratch().join("pg_wal"), volume.wal().unwrap()).unwrap();
+    std::os::unix::fs::symlink(volume.wal().unwrap(), volume.scratch().join("pg_wal")).unwrap();
+    volume.finish(Work::Initdb, &postgresql(), None).await.unwrap();
+    volume.announced().unwrap();
+    volume.begin_rewind().unwrap();
+
+    volume.set_aside().unwrap();
+    assert_eq!(volume.inspect(&postgresql()).await, VolumeState::UnfinishedClone);
+    volume.begin(Work::Clone, &VolumeState::UnfinishedClone).unwrap();
+    let aside = home.path().join("pgdata.aside");
+    volume.make_room(LastCopy::Other).unwrap();
+    assert!(aside.join("global/pg_control").exists());
+    assert!(fs::read_dir(aside.join("pg_wal")).unwrap().count() > 0, "its WAL is set aside with it");
+    volume.make_room(LastCopy::FoundNoRoom).unwrap();
+    assert!(!aside.exists() && !wal.path().join("pg_wal.aside").exists());
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ pub mod initdb;
 pub mod installation;
 pub mod log;
 pub mod pidfile;
+pub mod rewind;
 pub mod scram;
 pub mod secret;
 pub mod signal;

@@ -10,7 +10,7 @@ use bellwether_postgres::signal::{self, StartAs};
 use bellwether_postgres::sql::{Cut, CutError, POSTGRES_DATABASE, Session};
 use bellwether_postgres::{Secret, SlotName, wal};
 
-use server::{Authority, Server, as_postgres, eventually};
+use server::{Authority, Server, clone, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -27,9 +27,7 @@ async fn standby_of(primary: &Server, instance: &str, authority: &Authority) -> 
     let mut standby = Server::place(instance, authority);
     let (source, data_dir) = (primary.conninfo_for(&standby), standby.data_dir());
     let backup = BaseBackup { source: &source, slot: &slot, data_dir: &data_dir, wal_dir: None };
-    let mut command = backup.command(&standby.installation);
-    as_postgres(&mut command);
-    backup.run_command(command, |_| {}).await.unwrap();
+    clone(&backup, &standby.installation).await.unwrap();
     standby.follow(primary);
     signal::set(&standby.data_dir(), StartAs::Standby).unwrap();
     standby.start().await;

@@ -3,12 +3,11 @@
 mod server;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use bellwether_api::v1::Initdb;
 use bellwether_core::contract::{REPLICATION_USER, SUPERUSER};
 use bellwether_core::wal::Timeline;
-use bellwether_postgres::basebackup::BaseBackup;
+use bellwether_postgres::basebackup::{self, BaseBackup};
 use bellwether_postgres::initdb::InitdbError;
 use bellwether_postgres::log::Level;
 use bellwether_postgres::pidfile::{self, Status};
@@ -18,7 +17,7 @@ use bellwether_postgres::{Secret, SlotName, control};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 
-use server::{Authority, DEADLINE, PORT, Server, as_postgres, eventually};
+use server::{Authority, DEADLINE, PORT, Server, clone, eventually};
 
 fn password() -> Secret {
     Secret::new("it's \"a\" \\ sécret")
@@ -207,11 +206,8 @@ async fn a_clone_streams_and_goes_on_after_a_restart() {
     let mut standby = Server::place("orders-2", &authority);
     let (source, data_dir) = (primary.conninfo_for(&standby), standby.data_dir());
     let backup = BaseBackup { source: &source, slot: &slot, data_dir: &data_dir, wal_dir: None };
-    let mut command = backup.command(&standby.installation);
-    as_postgres(&mut command);
-    let seen = Mutex::new(vec![]);
-    backup.run_command(command, |progress| seen.lock().unwrap().push(progress.percent())).await.unwrap();
-    let seen = seen.into_inner().unwrap();
+    let said = clone(&backup, &standby.installation).await.unwrap();
+    let seen: Vec<_> = said.lines().filter_map(basebackup::progress).map(|progress| progress.percent()).collect();
     assert!(seen.is_sorted() && seen.last() == Some(&100), "{seen:?}");
 
     standby.follow(&primary);
@@ -248,8 +244,21 @@ async fn a_clone_that_fails_says_why() {
     let (source, data_dir) = (nobody.conninfo_for(&standby), standby.data_dir());
     let slot = SlotName::of_instance("orders-2").unwrap();
     let backup = BaseBackup { source: &source, slot: &slot, data_dir: &data_dir, wal_dir: None };
-    let error = backup.run(&standby.installation, |_| {}).await.unwrap_err().to_string();
+    let error = clone(&backup, &standby.installation).await.unwrap_err();
     assert!(error.contains("Connection refused"), "{error}");
+}
+
+#[tokio::test]
+async fn nothing_is_cloned_over_what_is_there() {
+    let authority = Authority::new();
+    let (nobody, standby) = (Server::place("orders-1", &authority), Server::place("orders-2", &authority));
+    let (source, data_dir) = (nobody.conninfo_for(&standby), standby.data_dir());
+    std::fs::create_dir(&data_dir).unwrap();
+    std::fs::write(data_dir.join("precious"), "").unwrap();
+    let slot = SlotName::of_instance("orders-2").unwrap();
+    let backup = BaseBackup { source: &source, slot: &slot, data_dir: &data_dir, wal_dir: None };
+    assert!(clone(&backup, &standby.installation).await.is_err());
+    assert!(data_dir.join("precious").exists());
 }
 
 #[tokio::test]

@@ -462,6 +462,7 @@ impl Driver {
         if let Some(timeline) = log.timeline {
             about.timeline = Some(timeline.0);
             about.forks = log.forks;
+            about.slots = log.slots;
             about.log = self.record.lock().log().to_vec();
         }
         about
@@ -471,8 +472,8 @@ impl Driver {
         let Incoming { from, instance, address, message, about } = letter;
         self.learn(about.addresses.clone().into_iter().chain([(instance, address)]));
         self.links.histories.send_if_modified(|known| {
-            let timeline = about.timeline.map(Timeline);
-            let history = History { timeline, forks: about.forks, log: about.log, space: about.space };
+            let About { timeline, forks, log, slots, space, .. } = about;
+            let history = History { timeline: timeline.map(Timeline), forks, log, slots, space };
             let changed = known.get(&from) != Some(&history);
             known.insert(from, history);
             changed

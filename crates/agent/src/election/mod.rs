@@ -22,6 +22,8 @@ pub mod steward;
 pub mod tls;
 pub mod wire;
 
+use std::collections::BTreeMap;
+
 use bellwether_core::election::{MemberId, Position, Voters};
 use bellwether_core::instance::space::Space;
 use bellwether_core::wal::{Lsn, Term, Timeline};
@@ -91,6 +93,8 @@ pub struct Log {
     pub timeline: Option<Timeline>,
     /// Where the timelines before it ended, oldest first.
     pub forks: Vec<(Timeline, Lsn)>,
+    /// From where on it keeps WAL for the others, by slot.
+    pub slots: BTreeMap<String, Lsn>,
 }
 
 /// What another writes, as it told.
@@ -104,4 +108,13 @@ pub struct History {
     pub log: Vec<memory::WrittenBy>,
     /// How much room its volumes have, if it said.
     pub space: Option<Space>,
+    /// From where on it keeps WAL for the others, by slot.
+    pub slots: BTreeMap<String, Lsn>,
+}
+
+impl History {
+    /// Whether it is the same history, however far anybody is by now.
+    pub fn is_that_of(&self, other: &Self) -> bool {
+        (self.timeline, &self.forks, &self.log) == (other.timeline, &other.forks, &other.log)
+    }
 }

@@ -71,6 +71,8 @@ pub struct About {
     pub log: Vec<WrittenBy>,
     /// Where the timelines before the sender's ended. Empty: not said.
     pub forks: Vec<(Timeline, Lsn)>,
+    /// From where on the sender keeps WAL for the others, by slot. Empty: not said.
+    pub slots: BTreeMap<String, Lsn>,
     /// Where the sender knows instances to be: a name service may be away, or there is none.
     pub addresses: BTreeMap<String, IpAddr>,
     /// How much room the sender's volumes have. None: not said.
@@ -88,6 +90,8 @@ pub struct Letter {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     forks: Vec<(Timeline, Lsn)>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    slots: BTreeMap<String, Lsn>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     addresses: BTreeMap<String, IpAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     space: Option<WireSpace>,
@@ -97,14 +101,14 @@ impl Letter {
     /// For the wire.
     pub fn new(message: Option<&Message>, about: About) -> Self {
         let log = about.log.iter().map(|entry| (entry.term, entry.above)).collect();
-        let About { timeline, forks, addresses, space, .. } = about;
-        Self { m: message.map(Into::into), timeline, log, forks, addresses, space: space.map(Into::into) }
+        let About { timeline, forks, slots, addresses, space, .. } = about;
+        Self { m: message.map(Into::into), timeline, log, forks, slots, addresses, space: space.map(Into::into) }
     }
     /// From the wire.
     pub fn open(self) -> (Option<Message>, About) {
         let log = self.log.iter().map(|(term, above)| WrittenBy { term: *term, above: *above }).collect();
-        let Self { m, timeline, forks, addresses, space, .. } = self;
-        (m.map(Into::into), About { timeline, log, forks, addresses, space: space.map(Into::into) })
+        let Self { m, timeline, forks, slots, addresses, space, .. } = self;
+        (m.map(Into::into), About { timeline, log, forks, slots, addresses, space: space.map(Into::into) })
     }
 }
 

@@ -45,6 +45,7 @@ async fn run(args: &[String]) -> End {
         lock: "postgres.lock".into(),
         program: program.into(),
         arguments: arguments.iter().map(Into::into).collect(),
+        environment: &[],
     };
     let log = |stderr: tokio::io::BufReader<tokio::process::ChildStderr>| {
         tokio::spawn(async move {

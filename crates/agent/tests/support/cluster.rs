@@ -1,6 +1,8 @@
 //! A cluster of real agents with real PostgreSQL over the in-memory API. The test plays the operator (it makes the objects
 //! and mounts) and the kubelet (it starts, kills and replaces pods).
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::Ipv4Addr;
@@ -16,8 +18,8 @@ use bellwether_api::v1::InstanceState;
 use bellwether_apiserver::http::{Running, Server, ServerConfig};
 use bellwether_core::contract::{InstanceConfig, REPLICATION_USER, Report, env, key};
 use bellwether_core::lease_object::SYNC;
-use bellwether_postgres::Secret;
 use bellwether_postgres::sql::{Remote, Session, SqlError, TlsClient};
+use bellwether_postgres::{Secret, installation};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -41,6 +43,8 @@ pub struct Cluster {
     client: kube::Client,
     network: [u8; 3],
     agents: BTreeMap<String, Child>,
+    /// Where agents that start from now on find PostgreSQL's programs, if not where everybody does.
+    pub programs: Option<PathBuf>,
 }
 
 impl Cluster {
@@ -54,7 +58,8 @@ impl Cluster {
         let client = bellwether_runtime::client::from_kubeconfig(&kubeconfig).await.expect("a client");
         let pid = std::process::id();
         let network = [127, 64 + (pid % 128) as u8, (pid / 128) as u8 ^ NETWORKS.fetch_add(1, Ordering::Relaxed)];
-        let cluster = Self { home, names: Names::of("orders"), api, client, network, agents: BTreeMap::new() };
+        let cluster =
+            Self { home, names: Names::of("orders"), api, client, network, agents: BTreeMap::new(), programs: None };
         cluster.mount(config);
         cluster.create_objects().await;
         cluster
@@ -149,8 +154,25 @@ impl Cluster {
         command.env(env::CONFIG_DIR, dir("config")).env(env::SERVER_TLS_DIR, dir("server-tls"));
         command.env(env::REPLICATION_TLS_DIR, dir("replication-tls"));
         command.env(env::SUPERUSER_DIR, dir("superuser")).env(env::APP_DIR, dir("app"));
+        if let Some(programs) = &self.programs {
+            command.env(installation::OVERRIDE, programs);
+        }
         let child = unprivileged(&mut command).spawn().expect("the agent starts");
         self.agents.insert(instance.to_owned(), child);
+    }
+
+    /// A node is lost: nothing of the pod is asked to do anything. The pod is made again elsewhere, on the same volume.
+    pub async fn lose(&mut self, instance: &str) {
+        let mut agent = self.agents.remove(instance).expect("an agent");
+        agent.kill().expect("it is there");
+        agent.wait().expect("its end");
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        self.api::<Pod>().delete(instance, &now).await.expect("deleted");
+    }
+
+    /// What an agent and its PostgreSQL have said.
+    pub fn said(&self, instance: &str) -> String {
+        std::fs::read_to_string(self.log(instance)).unwrap_or_default()
     }
 
     fn log(&self, instance: &str) -> PathBuf {

@@ -3,10 +3,12 @@
 //!
 //! Everything here is a pure function of what the agent saw; the agent's crate does the looking and the doing.
 
+pub mod copying;
 pub mod durability;
 pub mod probe;
 pub mod pulse;
 pub mod rejoin;
+pub mod rewind;
 pub mod slots;
 pub mod space;
 pub mod standby;

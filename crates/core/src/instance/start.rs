@@ -19,6 +19,8 @@ pub enum VolumeState {
     UnfinishedInitdb,
     /// A base backup of ours that did not finish; its marker is there, so what it left can go.
     UnfinishedClone,
+    /// A database that a rewind of ours left half-way. It must never be started, and is kept until there is something better.
+    UnfinishedRewind,
     /// A database that we initialised but never announced in the Lease. No client has ever seen it.
     Unannounced(SystemIdentifier),
     /// A database.
@@ -50,6 +52,8 @@ pub enum Start {
         /// Nobody has ever led, and this instance is the one that may be the first.
         first: bool,
     },
+    /// Set aside what is on the volume: a leader is known from whom a whole copy can come.
+    SetAside,
     /// Copy the database from the leader, removing what an unfinished copy left.
     Join {
         /// Whom to copy from.
@@ -159,6 +163,7 @@ fn as_standby(volume: &VolumeState, cluster: Option<SystemIdentifier>, leader: &
             Start::Run { first: false }
         }
         (VolumeState::Data(volume), Some(cluster)) => mismatch(*volume, cluster),
+        (VolumeState::UnfinishedRewind, _) => Start::SetAside,
         // Somebody else's database became the cluster's while ours was unannounced: no client has seen ours.
         _ => Start::Join { from },
     }
@@ -230,6 +235,7 @@ mod tests {
             VolumeState::Empty,
             VolumeState::UnfinishedInitdb,
             VolumeState::UnfinishedClone,
+            VolumeState::UnfinishedRewind,
             VolumeState::Unannounced(OURS),
             VolumeState::Unannounced(OTHER),
             VolumeState::Data(OURS),
@@ -303,7 +309,22 @@ mod tests {
     fn a_database_is_never_overwritten_by_a_copy() {
         for (volume, _, _, me, start) in table() {
             if matches!(start, Start::Join { .. }) {
-                assert!(!matches!(volume, VolumeState::Data(_) | VolumeState::Foreign(_)), "{me}: {volume:?}");
+                let kept = [VolumeState::Data(OURS), VolumeState::Data(OTHER), VolumeState::UnfinishedRewind];
+                assert!(!kept.contains(&volume) && !matches!(volume, VolumeState::Foreign(_)), "{me}: {volume:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_rewind_left_half_way_is_only_ever_set_aside_and_only_for_a_leaders_copy() {
+        for (volume, lease, _, me, start) in table() {
+            let another_leads =
+                lease.known().and_then(|lease| lease.leader.as_ref()).is_some_and(|it| it.instance != me);
+            if volume == VolumeState::UnfinishedRewind {
+                assert!(matches!(start, Start::SetAside | Start::Wait(_) | Start::Refuse(_)), "{me}: {start:?}");
+            }
+            if start == Start::SetAside {
+                assert!(volume == VolumeState::UnfinishedRewind && another_leads, "{me}: {volume:?} {lease:?}");
             }
         }
     }

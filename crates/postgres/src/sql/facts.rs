@@ -197,6 +197,21 @@ impl Session {
         rows.iter().map(lag).collect()
     }
 
+    /// The timeline of its last checkpoint. One that was just promoted has made none on its own timeline.
+    pub async fn checkpoint_timeline(&self) -> Result<Timeline, SqlError> {
+        const WHAT: &str = "ask for the last checkpoint";
+        const SQL: &str = "select timeline_id::bigint as v from pg_control_checkpoint()";
+        let row = self.within(WHAT, self.client.query_one(SQL, &[])).await?;
+        let row = Answer { what: WHAT, row: &row };
+        let timeline: i64 = row.get("v")?;
+        u32::try_from(timeline).ok().filter(|timeline| *timeline > 0).map(Timeline).ok_or_else(|| row.odd("v"))
+    }
+
+    /// Makes a checkpoint, at once.
+    pub async fn checkpoint(&self) -> Result<(), SqlError> {
+        self.execute("make a checkpoint", "checkpoint").await
+    }
+
     /// How far a primary has written its log.
     pub async fn written(&self) -> Result<Lsn, SqlError> {
         const WHAT: &str = "ask where the log is";

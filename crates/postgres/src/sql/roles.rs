@@ -26,6 +26,8 @@ impl Changed {
     }
 }
 
+/// What lets the replication role ask for a checkpoint, and nothing else: `pg_rewind` goes by the leader's last one.
+const CHECKPOINTS: &str = "pg_checkpoint";
 /// What `pg_rewind` calls on the server that it copies from.
 const FOR_REWIND: [&str; 4] = [
     "pg_ls_dir(text, boolean, boolean)",
@@ -53,11 +55,23 @@ impl Session {
                 missing.push(function);
             }
         }
+        let created = created.or(self.ensure_checkpoints().await?);
         if missing.is_empty() {
             return Ok(created);
         }
         let grant = format!("grant execute on function {} to {}", missing.join(", "), ident(REPLICATION_USER));
         self.execute("grant what pg_rewind needs", &grant).await?;
+        Ok(Changed::Yes)
+    }
+
+    async fn ensure_checkpoints(&self) -> Result<Changed, SqlError> {
+        const WHAT: &str = "let the replication role ask for checkpoints";
+        const MAY: &str = "select pg_has_role($1::text::name, $2::text::name, 'member') as may";
+        let row = self.within(WHAT, self.client.query_one(MAY, &[&REPLICATION_USER, &CHECKPOINTS])).await?;
+        if (Answer { what: WHAT, row: &row }).get::<bool>("may")? {
+            return Ok(Changed::No);
+        }
+        self.execute(WHAT, &format!("grant {} to {}", ident(CHECKPOINTS), ident(REPLICATION_USER))).await?;
         Ok(Changed::Yes)
     }
 

@@ -66,6 +66,23 @@ impl Session {
         }
     }
 
+    /// Lets a physical slot that nobody uses keep WAL only from here on.
+    pub async fn advance_slot(&self, slot: &SlotName, to: Lsn) -> Result<(), SqlError> {
+        const WHAT: &str = "move a replication slot on";
+        const ADVANCE: &str = "select 1 from pg_replication_slot_advance($1::text::name, $2::text::pg_lsn)";
+        self.within(WHAT, self.client.query(ADVANCE, &[&slot.as_str(), &to.to_string()])).await.map(drop)
+    }
+
+    /// How far a standby has replayed, and from where on it would replay after a crash.
+    pub async fn replayed_and_redo(&self) -> Result<(Option<Lsn>, Option<Lsn>), SqlError> {
+        const WHAT: &str = "ask how far it has replayed";
+        const SQL: &str =
+            "select pg_last_wal_replay_lsn()::text as replayed, redo_lsn::text as redo from pg_control_checkpoint()";
+        let row = self.within(WHAT, self.client.query_one(SQL, &[])).await?;
+        let row = Answer { what: WHAT, row: &row };
+        Ok((row.parsed("replayed")?, row.parsed("redo")?))
+    }
+
     /// Makes sure that there is no such slot. One in use is not dropped: that is an error.
     pub async fn drop_slot(&self, slot: &SlotName) -> Result<Changed, SqlError> {
         const WHAT: &str = "drop a replication slot";

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bellwether_api::v1::Initdb;
 use bellwether_core::contract::{REPLICATION_USER, SUPERUSER};
+use bellwether_postgres::basebackup::BaseBackup;
 use bellwether_postgres::conf::{self, ServerSettings, ServerTls, Synchronous, Upstream};
 use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
 use bellwether_postgres::initdb::{InitdbError, NewCluster, PasswordFile};
@@ -250,6 +251,16 @@ pub fn as_postgres(command: &mut Command) {
     }
     // It complains when it can't go back to where the test was started.
     command.current_dir("/");
+}
+
+/// Runs `pg_basebackup` to its end; answers what it said, and whether it succeeded.
+pub async fn clone(backup: &BaseBackup<'_>, installation: &Installation) -> Result<String, String> {
+    let mut command = Command::new(backup.program(installation));
+    command.args(backup.arguments()).env("LC_ALL", "C").stdin(Stdio::null());
+    as_postgres(&mut command);
+    let output = command.output().await.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(said) } else { Err(said) }
 }
 
 fn give_to_postgres(path: &Path) {

@@ -53,14 +53,23 @@ fn about() -> impl Strategy<Value = About> {
     let entry = (term(), any::<u32>()).prop_map(|(term, above)| WrittenBy { term, above: Timeline(above) });
     let fork = (any::<u32>(), any::<u64>()).prop_map(|(timeline, end)| (Timeline(timeline), Lsn(end)));
     let addresses = prop::collection::btree_map("[a-z]{1,8}", any::<IpAddr>(), 0..4);
+    let slots = prop::collection::btree_map("bw_[a-z]{1,8}", any::<u64>().prop_map(Lsn), 0..4);
     (
         proptest::option::of(any::<u32>()),
         prop::collection::vec(entry, 0..5),
         prop::collection::vec(fork, 0..5),
+        slots,
         addresses,
         proptest::option::of(space()),
     )
-        .prop_map(|(timeline, log, forks, addresses, space)| About { timeline, log, forks, addresses, space })
+        .prop_map(|(timeline, log, forks, slots, addresses, space)| About {
+            timeline,
+            log,
+            forks,
+            slots,
+            addresses,
+            space,
+        })
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
