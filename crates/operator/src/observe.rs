@@ -27,7 +27,7 @@ pub async fn observe(port: &impl Port, caches: &Caches, key: &Key) -> Result<Obs
         None if !caches.clusters.complete() => Fact::Unknown,
         // Nothing hangs on it, so nobody needs to be asked.
         None if !has_volumes => Fact::Absent,
-        None => Fact::looked_up(live_cluster(port, key).await?.map(Arc::new)),
+        None => Fact::looked_up(live_cluster(port, key).await?),
     };
     let owner_password = match &cluster {
         Fact::Known(cluster) => owner_password(port, key, cluster, &children[&Kind::Secret]).await?,
@@ -37,7 +37,7 @@ pub async fn observe(port: &impl Port, caches: &Caches, key: &Key) -> Result<Obs
 }
 
 /// The cluster as the API server has it now.
-pub async fn live_cluster(port: &impl Port, key: &Key) -> Result<Option<Value>, Failure> {
+pub async fn live_cluster(port: &impl Port, key: &Key) -> Result<Option<Arc<Value>>, Failure> {
     let found = live(port, Resource::Cluster, &key.namespace, &key.name).await;
     found.map_err(|error| Failure::of(format!("get PostgresCluster {key}"), error))
 }
