@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::registry::Resource;
+use crate::store::Object;
 
 /// One object, or one of its subresources.
 #[derive(Clone, Debug)]
@@ -62,7 +63,7 @@ pub enum FieldValidation {
 #[derive(Clone, Debug)]
 pub struct Written {
     /// The object as it is now.
-    pub object: Arc<serde_json::Value>,
+    pub object: Object,
     /// Whether the write created it (201) or not (200).
     pub created: bool,
     /// `Warning` headers.
@@ -103,7 +104,7 @@ pub struct ListOptions {
 #[derive(Clone, Debug)]
 pub struct Page {
     /// The objects, in the API version of the request, by namespace and name.
-    pub items: Vec<Arc<serde_json::Value>>,
+    pub items: Vec<Object>,
     /// The list's resource version.
     pub resource_version: u64,
     /// Token for the next page.
@@ -142,7 +143,7 @@ pub struct WatchEvent {
     /// The kind of change.
     pub kind: WatchKind,
     /// The object after the change (before it, when deleted, with the deletion's resourceVersion).
-    pub object: Arc<serde_json::Value>,
+    pub object: Object,
     /// The revision of the change.
     pub revision: u64,
 }

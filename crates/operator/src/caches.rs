@@ -25,11 +25,11 @@ impl Caches {
     /// Empty caches for these namespaces.
     pub fn new(namespaces: &Namespaces) -> Self {
         let children = Kind::ALL.into_iter().map(|kind| {
-            let strip = if kind == Kind::Secret { hide_contents } else { keep };
+            let strip: Option<fn(&mut Value)> = (kind == Kind::Secret).then_some(hide_contents);
             (kind, Cache::new(Resource::Child(kind).api_resource(), GroupBy::Label(labels::CLUSTER), namespaces, strip))
         });
         Self {
-            clusters: Cache::new(Resource::Cluster.api_resource(), GroupBy::Itself, namespaces, keep),
+            clusters: Cache::new(Resource::Cluster.api_resource(), GroupBy::Itself, namespaces, None),
             children: children.collect(),
         }
     }
@@ -48,7 +48,7 @@ impl Caches {
     }
 
     /// The answer to a write of ours.
-    pub fn remember(&self, kind: Kind, object: Value) {
+    pub fn remember(&self, kind: Kind, object: Arc<Value>) {
         if let Some(cache) = self.children.get(&kind) {
             cache.remember(object);
         }
@@ -63,8 +63,6 @@ pub fn priority(cache: &Cache) -> Priority {
         _ => Priority::Change,
     }
 }
-
-fn keep(_: &mut Value) {}
 
 /// Which keys have a value is all that anybody asks of the cache.
 fn hide_contents(secret: &mut Value) {

@@ -76,8 +76,8 @@ pub struct Cache {
     /// What is cached.
     pub resource: ApiResource,
     group_by: GroupBy,
-    /// Takes out what nobody may keep in memory (contents of Secrets) or needs (managed fields).
-    strip: fn(&mut Value),
+    /// Takes out what nobody may keep in memory (contents of Secrets). Nobody needs managed fields; they are never kept.
+    strip: Option<fn(&mut Value)>,
     state: Mutex<State>,
     listed: Notify,
     /// How often a watch broke.
@@ -106,7 +106,12 @@ impl Namespaces {
 
 impl Cache {
     /// An empty cache; nothing is known until [`Cache::run`] has listed.
-    pub fn new(resource: ApiResource, group_by: GroupBy, namespaces: &Namespaces, strip: fn(&mut Value)) -> Arc<Self> {
+    pub fn new(
+        resource: ApiResource,
+        group_by: GroupBy,
+        namespaces: &Namespaces,
+        strip: Option<fn(&mut Value)>,
+    ) -> Arc<Self> {
         let state = State { unlisted: namespaces.scopes().into_iter().collect(), ..State::default() };
         Arc::new(Self {
             resource,
@@ -167,10 +172,10 @@ impl Cache {
 
     /// Remembers the answer to a write of ours, so that the next look sees it even if the watch is late. An answer from before a
     /// deletion that the watch has told of is left to the watch: it might bring back what is gone.
-    pub fn remember(&self, mut object: Value) {
+    pub fn remember(&self, mut object: Arc<Value>) {
         self.strip(&mut object);
         if version(&object) > self.locked().newest_deletion {
-            self.put(Arc::new(object));
+            self.put(object);
         }
     }
 
@@ -224,18 +229,18 @@ impl Cache {
 
     /// Takes an event in and says whose objects changed. Synchronous and without a clock: a simulator feeds caches by it too.
     /// The scope is the namespace that is watched, empty for all.
-    pub fn take(&self, scope: &str, event: Event<Value>) -> Vec<Key> {
+    pub fn take(&self, scope: &str, event: Event<Arc<Value>>) -> Vec<Key> {
         match event.modify(|object| self.strip(object)) {
             Event::Init => {
                 self.locked().listing.insert(scope.to_owned(), vec![]);
                 vec![]
             }
             Event::InitApply(object) => {
-                self.locked().listing.entry(scope.to_owned()).or_default().push(Arc::new(object));
+                self.locked().listing.entry(scope.to_owned()).or_default().push(object);
                 vec![]
             }
             Event::InitDone => self.listed(scope),
-            Event::Apply(object) => self.put(Arc::new(object)).into_iter().collect(),
+            Event::Apply(object) => self.put(object).into_iter().collect(),
             Event::Delete(object) => self.drop_deleted(&object).into_iter().collect(),
         }
     }
@@ -291,11 +296,16 @@ impl Cache {
         Some(key)
     }
 
-    fn strip(&self, object: &mut Value) {
-        if let Some(metadata) = object["metadata"].as_object_mut() {
+    /// What is shared stays so, unless something has to go.
+    fn strip(&self, object: &mut Arc<Value>) {
+        if object["metadata"].get("managedFields").is_some()
+            && let Some(metadata) = Arc::make_mut(object)["metadata"].as_object_mut()
+        {
             metadata.remove("managedFields");
         }
-        (self.strip)(object);
+        if let Some(strip) = self.strip {
+            strip(Arc::make_mut(object));
+        }
     }
 
     fn locked(&self) -> MutexGuard<'_, State> {
@@ -312,9 +322,9 @@ fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-fn as_json(event: Event<DynamicObject>) -> Event<Value> {
+fn as_json(event: Event<DynamicObject>) -> Event<Arc<Value>> {
     // It came from JSON.
-    let json = |object: DynamicObject| serde_json::to_value(object).unwrap_or_default();
+    let json = |object: DynamicObject| Arc::new(serde_json::to_value(object).unwrap_or_default());
     match event {
         Event::Apply(object) => Event::Apply(json(object)),
         Event::Delete(object) => Event::Delete(json(object)),
@@ -332,13 +342,13 @@ mod tests {
 
     fn cache() -> Arc<Cache> {
         let pods = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods");
-        Cache::new(pods, GroupBy::Label("owner"), &Namespaces::All, |_| {})
+        Cache::new(pods, GroupBy::Label("owner"), &Namespaces::All, None)
     }
-    fn pod(name: &str, uid: &str, version: u64) -> Value {
-        json!({"metadata": {
+    fn pod(name: &str, uid: &str, version: u64) -> Arc<Value> {
+        Arc::new(json!({"metadata": {
             "name": name, "namespace": "ns", "uid": uid, "resourceVersion": version.to_string(), "labels": {"owner": "o"},
             "managedFields": [{"manager": "m"}],
-        }})
+        }}))
     }
     fn owner() -> Key {
         Key { namespace: "ns".into(), name: "o".into() }

@@ -220,13 +220,14 @@ impl Api {
 
     /// A child as it is now.
     pub fn get(&self, kind: Kind, name: &str) -> Option<Arc<Value>> {
-        self.store.get(&self.target(kind, name)).ok()
+        self.store.get(&self.target(kind, name)).ok().map(|object| object.plain().clone())
     }
 
     /// All children of a kind.
     pub fn list(&self, kind: Kind) -> Vec<Arc<Value>> {
         let resource = &self.resources[kind as usize];
-        self.store.list(resource, Some(NAMESPACE), &ListOptions::default()).map(|page| page.items).unwrap_or_default()
+        let page = self.store.list(resource, Some(NAMESPACE), &ListOptions::default());
+        page.into_iter().flat_map(|page| page.items).map(|object| object.plain().clone()).collect()
     }
 
     /// Counts a write of ours.
@@ -365,7 +366,7 @@ impl World {
         let written = self.api.store.update(&target, object, &stamp).ok()?;
         let name = self.instances[who.instance].name.clone();
         self.api.wrote(|| format!("{name} wrote the Lease"));
-        Some(written.object)
+        Some(written.object.plain().clone())
     }
 
     fn write_report(&mut self, who: Who, report: &str, role: &str) -> bool {
@@ -479,10 +480,10 @@ impl World {
         for (kind, event) in news {
             let gone = event.kind == WatchKind::Deleted;
             match kind {
-                Kind::Lease => self.lease_changed(&(!gone).then_some(event.object)),
-                Kind::EndpointSlice => self.slice_changed(&event.object),
-                Kind::Pod => self.pod_changed(&event.object, gone),
-                _ => self.claim_changed(&event.object, gone),
+                Kind::Lease => self.lease_changed(&(!gone).then(|| event.object.plain().clone())),
+                Kind::EndpointSlice => self.slice_changed(event.object.plain()),
+                Kind::Pod => self.pod_changed(event.object.plain(), gone),
+                _ => self.claim_changed(event.object.plain(), gone),
             }
         }
         self.wake_operator();

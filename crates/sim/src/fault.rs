@@ -386,7 +386,7 @@ impl World {
                 && self.position(at).is_some()
                 && instance.container.as_ref().is_some_and(|c| c.state.phase() != Phase::Recovering)
         });
-        let wanted = self.api.store.get(&self.api.cluster()).ok().and_then(|c| c["spec"]["replicas"].as_u64());
+        let wanted = self.api.store.get(&self.api.cluster()).ok().and_then(|c| c.plain()["spec"]["replicas"].as_u64());
         all && live.clone().count() == lease.content.members.len()
             && wanted == Some(live.count() as u64)
             && !lease.content.sync.is_joint()

@@ -202,6 +202,7 @@ impl World {
     /// The cluster is ready by the operator's own word, for the spec as it is.
     pub fn is_ready(&self) -> bool {
         let Ok(cluster) = self.api.store.get(&self.api.cluster()) else { return false };
+        let cluster = cluster.plain();
         let status = &cluster["status"];
         let ready = status["conditions"]
             .as_array()
@@ -217,7 +218,7 @@ impl World {
     /// Why it is not, for people.
     pub fn why_not_ready(&self) -> String {
         let Ok(cluster) = self.api.store.get(&self.api.cluster()) else { return "there is no cluster".to_owned() };
-        let status = &cluster["status"];
+        let status = &cluster.plain()["status"];
         let ready = status["conditions"][0]["message"].as_str().unwrap_or_default();
         let live = self.instances.iter().enumerate().filter(|(_, instance)| !instance.gone);
         let instances: Vec<_> = live.map(|(at, instance)| self.described(at, instance)).collect();

@@ -118,7 +118,8 @@ impl World {
 
     fn patch_status(&mut self, instance: usize, status: &Value) {
         let mut target = self.api.target(Kind::Pod, &self.instances[instance].name);
-        let same = self.api.store.get(&target).is_ok_and(|pod| text(&pod, "uid") == self.instances[instance].uid);
+        let same =
+            self.api.store.get(&target).is_ok_and(|pod| text(pod.plain(), "uid") == self.instances[instance].uid);
         if same {
             target.subresource = Subresource::Status;
             self.patch_by_others(&target, status);

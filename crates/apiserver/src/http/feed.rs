@@ -186,18 +186,18 @@ impl Writer {
         if ends_initial {
             object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        self.write(out, "BOOKMARK", &Arc::new(object));
+        self.write(out, "BOOKMARK", &object);
     }
 
     fn error(&mut self, out: &mut Vec<u8>, error: &ApiError) {
         line(out, "ERROR", &error.to_status());
     }
 
-    fn write(&mut self, out: &mut Vec<u8>, kind: &str, object: &Arc<Value>) {
+    fn write(&mut self, out: &mut Vec<u8>, kind: &str, object: &Value) {
         match (&self.table, self.form) {
             (Some((table, include)), _) => {
                 let metadata = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
-                let objects = std::slice::from_ref(object);
+                let objects = &[object];
                 let now = Timestamp::now();
                 let shown = match self.columns_sent {
                     false => table.render(objects, &metadata, *include, now),
@@ -253,7 +253,7 @@ mod tests {
     fn event(name: &str) -> WatchEvent {
         WatchEvent {
             kind: WatchKind::Added,
-            object: Arc::new(json!({"metadata": {"name": name, "resourceVersion": "5"}})),
+            object: crate::store::Object::of_whole(json!({"metadata": {"name": name, "resourceVersion": "5"}})),
             revision: 5,
         }
     }

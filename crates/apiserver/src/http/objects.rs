@@ -3,8 +3,6 @@
 //! Never: a role or binding stored before its author was found to hold what it grants, or an object created by an apply of somebody
 //! who may only patch.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 
 use super::access;
@@ -15,7 +13,7 @@ use super::serve::{App, Call, Outcome};
 use super::{body, options};
 use crate::error::ApiError;
 use crate::request::{FieldValidation, PatchKind, Subresource, Target, Write, Written};
-use crate::store::{Deleted, Store};
+use crate::store::{Deleted, Object, Store};
 
 /// Kinds whose delete answers with the object instead of a Status.
 const ANSWERED_WITH_OBJECT: [&str; 4] = ["pods", "services", "serviceaccounts", "persistentvolumeclaims"];
@@ -145,7 +143,7 @@ async fn store_write(
     warnings.splice(0..0, written.warnings.iter().cloned());
     let code = if written.created { 201 } else { 200 };
     let answer = match target.subresource {
-        Subresource::Scale => respond::document(code, call.accepted.encoding, written.object.as_ref()),
+        Subresource::Scale => respond::document(code, call.accepted.encoding, &*written.object),
         _ => respond::object(code, call.accepted, &call.query, &target.resource, &written.object, call.now),
     };
     let name = written.object.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned);
@@ -203,7 +201,7 @@ pub(super) async fn delete_collection(app: &App, call: &Call, target: &Target) -
 }
 
 /// A merge patch by the server itself, for subresources that are verbs more than objects.
-pub(super) async fn merge(app: &App, call: &Call, target: &Target, patch: &Value) -> Result<Arc<Value>, ApiError> {
+pub(super) async fn merge(app: &App, call: &Call, target: &Target, patch: &Value) -> Result<Object, ApiError> {
     let write = options::write(&call.query, &call.agent, None, "PatchOptions", call.now)?;
     app.shared.write(|store| store.patch(target, PatchKind::Merge, patch, &write)).await.map(|written| written.object)
 }

@@ -1,7 +1,5 @@
 //! Writes answers: objects, lists, tables, refusals, with their headers.
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderValue, Response, StatusCode};
@@ -86,22 +84,17 @@ pub(super) fn object(
     accepted: Accepted,
     query: &Query,
     resource: &Resource,
-    object: &Arc<Value>,
+    object: &Value,
     now: jiff::Timestamp,
 ) -> Answer {
     match accepted.form {
         Form::Table(version) => {
             let metadata = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
-            let table = Table::of(resource, version).render(
-                std::slice::from_ref(object),
-                &metadata,
-                options::include_object(query),
-                now,
-            );
+            let table = Table::of(resource, version).render(&[object], &metadata, options::include_object(query), now);
             document(code, accepted.encoding, &table)
         }
         Form::PartialMetadata(version) => document(code, accepted.encoding, &partial_metadata(object, version)),
-        Form::Plain | Form::AggregatedDiscovery => document(code, accepted.encoding, object.as_ref()),
+        Form::Plain | Form::AggregatedDiscovery => document(code, accepted.encoding, object),
     }
 }
 
@@ -122,8 +115,8 @@ pub(super) fn list(
     }
     match accepted.form {
         Form::Table(version) => {
-            let table =
-                Table::of(resource, version).render(&page.items, &metadata, options::include_object(query), now);
+            let objects: Vec<&Value> = page.items.iter().map(|object| &**object).collect();
+            let table = Table::of(resource, version).render(&objects, &metadata, options::include_object(query), now);
             document(200, accepted.encoding, &table)
         }
         Form::PartialMetadata(version) => {

@@ -76,6 +76,15 @@ impl Resource {
         }
     }
 
+    /// Whether its objects are kept there.
+    pub fn is_in(&self, bucket: &str) -> bool {
+        match bucket.strip_prefix(self.plural.as_str()) {
+            Some("") => self.group.is_empty() || self.is("events.k8s.io", "events"),
+            Some(rest) => rest.strip_prefix('.') == Some(&self.group) && !self.is("events.k8s.io", "events"),
+            None => false,
+        }
+    }
+
     /// Whether it is this resource, in any version.
     pub fn is(&self, group: &str, plural: &str) -> bool {
         self.group == group && self.plural == plural

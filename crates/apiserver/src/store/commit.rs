@@ -8,16 +8,21 @@ use serde_json::Value;
 
 use super::history::Change;
 use super::persist::Record;
-use super::{CRDS, Key, Store, object};
+use super::{CRDS, Key, Managers, Object, Store, object};
 use crate::error::ApiError;
 
 impl Store {
     /// Stores an object under the next revision, or removes it (`None`), and returns it as watches see it.
-    pub(super) fn commit(&mut self, bucket: &str, key: Key, after: Option<Value>) -> Result<Arc<Value>, ApiError> {
+    pub(super) fn commit(
+        &mut self,
+        bucket: &str,
+        key: Key,
+        after: Option<(Value, Managers)>,
+    ) -> Result<Object, ApiError> {
         let revision = self.revision + 1;
-        let after = after.map(|mut object| {
+        let after = after.map(|(mut object, managers)| {
             object::meta_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
-            Arc::new(object)
+            Object::new(object, managers)
         });
         if let Some(log) = &mut self.log {
             let record = Record {
@@ -25,7 +30,7 @@ impl Store {
                 bucket: bucket.into(),
                 namespace: key.0.clone(),
                 name: key.1.clone(),
-                object: after.clone(),
+                object: after.as_ref().map(|object| object.whole().clone()),
             };
             log.append(&record).map_err(|error| ApiError::internal(format!("the change can't be kept: {error}")))?;
         }
@@ -33,8 +38,8 @@ impl Store {
         self.revision = revision;
         let shown = match (&after, &before) {
             (Some(after), _) => after.clone(),
-            (None, Some(before)) => Arc::new(with_revision(before, revision)),
-            (None, None) => Arc::new(Value::Null),
+            (None, Some(before)) => with_revision(before, revision),
+            (None, None) => Object::new(Value::Null, Managers::new()),
         };
         self.history.push(Change { revision, bucket: bucket.into(), key, before, after });
         if bucket == CRDS {
@@ -53,14 +58,15 @@ impl Store {
         self.revision = record.revision;
         let crd = record.bucket == CRDS;
         if !record.bucket.is_empty() {
-            self.put(&record.bucket, &(record.namespace, record.name), record.object);
+            let object = record.object.map(|whole| Object::of_whole(Arc::unwrap_or_clone(whole)));
+            self.put(&record.bucket, &(record.namespace, record.name), object);
         }
         if crd {
             self.rebuild_registry();
         }
     }
 
-    fn put(&mut self, bucket: &str, key: &Key, object: Option<Arc<Value>>) -> Option<Arc<Value>> {
+    fn put(&mut self, bucket: &str, key: &Key, object: Option<Object>) -> Option<Object> {
         match object {
             Some(object) => self.buckets.entry(bucket.into()).or_default().insert(key.clone(), object),
             None => self.buckets.get_mut(bucket)?.remove(key),
@@ -80,7 +86,7 @@ impl Store {
                 bucket: bucket.clone(),
                 namespace: namespace.clone(),
                 name: name.clone(),
-                object: Some(object.clone()),
+                object: Some(object.whole().clone()),
             })
         });
         if let Err(error) = log.snapshot(self.revision, records) {
@@ -90,8 +96,8 @@ impl Store {
 }
 
 /// The object with another resource version: a deleted object shows the revision of its deletion.
-pub(super) fn with_revision(object: &Value, revision: u64) -> Value {
-    let mut object = object.clone();
-    object::meta_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
-    object
+pub(super) fn with_revision(object: &Object, revision: u64) -> Object {
+    let mut plain = Value::clone(object.plain());
+    object::meta_mut(&mut plain).insert("resourceVersion".into(), revision.to_string().into());
+    Object::new(plain, object.managers().clone())
 }

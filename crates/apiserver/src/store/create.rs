@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::apply::{self, Operation};
-use super::{NAMESPACES, Store, builtin, object, read, schema, view};
+use super::apply::{self, Managers};
+use super::{NAMESPACES, Object, Store, builtin, object, read, schema, view};
 use crate::error::{ApiError, FieldError};
 use crate::registry::Resource;
 use crate::request::{Subresource, Target, Write, Written};
@@ -33,26 +33,24 @@ impl Store {
                 details: None,
             });
         }
-        self.insert(target, object, write, decoded.warnings, Operation::Update)
+        self.insert(target, object, write, decoded.warnings, None)
     }
 
-    /// The part that create and create-on-apply share: the object is decoded and defaulted.
+    /// The part that create and create-on-apply share: the object is decoded and defaulted, and if it was applied, who owns it is known.
     pub(super) fn insert(
         &mut self,
         target: &Target,
         mut object: Value,
         write: &Write,
         warnings: Vec<String>,
-        operation: Operation,
+        applied: Option<Managers>,
     ) -> Result<Written, ApiError> {
         let resource = &target.resource;
         self.check_namespace_open(target, object::name(&object))?;
         self.give_identity(target, &mut object, write)?;
         builtin::apply_defaults(resource, &mut object);
         builtin::drop_status(resource, &mut object);
-        if operation == Operation::Update {
-            apply::own_created(resource, &mut object, write);
-        }
+        let managers = applied.unwrap_or_else(|| apply::own_created(resource, &mut object, write));
         builtin::prepare_create(resource, &mut object);
         self.give_cluster_ip(resource, &mut object);
         let name = object::name(&object).to_owned();
@@ -66,10 +64,10 @@ impl Store {
             return Err(ApiError::already_exists(resource, &key.1));
         }
         if write.dry_run {
-            return Ok(Written { object: Arc::new(object), created: true, warnings });
+            return Ok(Written { object: Object::new(object, managers), created: true, warnings });
         }
         let stored = view::stored(&self.storage_version(resource), resource, object);
-        let stored = self.commit(&resource.bucket(), key, Some(stored))?;
+        let stored = self.commit(&resource.bucket(), key, Some((stored, managers)))?;
         Ok(Written { object: view::shown(resource, &stored), created: true, warnings })
     }
 
@@ -125,7 +123,7 @@ impl Store {
             let namespaces = self.resource("", "v1", "namespaces").expect("a built-in kind");
             return Err(ApiError::not_found(&namespaces, namespace));
         };
-        if !object::deleting(stored) {
+        if !object::deleting(stored.plain()) {
             return Ok(());
         }
         let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
@@ -145,7 +143,7 @@ impl Store {
         }
         let services = self.buckets.get("services");
         let taken = |address: &str| {
-            services.is_some_and(|services| services.values().any(|one| one["spec"]["clusterIP"] == address))
+            services.is_some_and(|services| services.values().any(|one| one.plain()["spec"]["clusterIP"] == address))
         };
         if let Some(address) = self.cluster_ips.allocate(&taken) {
             builtin::set_cluster_ip(object, &address);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{NAMESPACES, Store, builtin, object, read, view};
+use super::{NAMESPACES, Object, Store, builtin, object, read, view};
 use crate::error::ApiError;
 use crate::registry::Resource;
 use crate::request::{DeleteOptions, ListOptions, Propagation, Subresource, Target, Write};
@@ -15,9 +15,9 @@ use crate::request::{DeleteOptions, ListOptions, Propagation, Subresource, Targe
 #[derive(Clone, Debug)]
 pub enum Deleted {
     /// It is gone; as it was last.
-    Gone(Arc<Value>),
+    Gone(Object),
     /// It is marked, and goes when finalizers, grace or dependents allow it; as it is now.
-    Pending(Arc<Value>),
+    Pending(Object),
 }
 
 /// The finalizers that deletion itself adds.
@@ -35,11 +35,11 @@ impl Store {
             .stored(&resource.bucket(), &read::key(target))
             .cloned()
             .ok_or_else(|| ApiError::not_found(resource, &target.name))?;
-        check_preconditions(resource, &stored, options)?;
+        check_preconditions(resource, stored.plain(), options)?;
         if resource.bucket() == NAMESPACES && matches!(target.name.as_str(), "default" | "kube-system") {
             return Err(ApiError::forbidden(resource, &target.name, "this namespace may not be deleted"));
         }
-        let marked = marked(resource, &stored, options, write);
+        let marked = marked(resource, stored.plain(), options, write);
         let done = finished(resource, &marked);
         if write.dry_run {
             let object = view::shown(resource, &stored);
@@ -50,10 +50,10 @@ impl Store {
             let gone = self.commit(&bucket, read::key(target), None)?;
             return Ok(Deleted::Gone(view::shown(resource, &gone)));
         }
-        if marked == *stored {
+        if marked == **stored.plain() {
             return Ok(Deleted::Pending(view::shown(resource, &stored)));
         }
-        let pending = self.commit(&bucket, read::key(target), Some(marked))?;
+        let pending = self.commit(&bucket, read::key(target), Some((marked, stored.managers().clone())))?;
         Ok(Deleted::Pending(view::shown(resource, &pending)))
     }
 
@@ -65,13 +65,13 @@ impl Store {
         list: &ListOptions,
         options: &DeleteOptions,
         write: &Write,
-    ) -> Result<Vec<Arc<Value>>, ApiError> {
+    ) -> Result<Vec<Object>, ApiError> {
         let objects = self.list(resource, namespace, list)?.items;
         for one in &objects {
             let target = Target {
                 resource: resource.clone(),
-                namespace: Some(object::namespace(one).to_owned()).filter(|namespace| !namespace.is_empty()),
-                name: object::name(one).to_owned(),
+                namespace: Some(object::namespace(one.plain()).to_owned()).filter(|namespace| !namespace.is_empty()),
+                name: object::name(one.plain()).to_owned(),
                 subresource: Subresource::Main,
             };
             match self.delete(&target, options, write) {
@@ -85,7 +85,7 @@ impl Store {
 
 fn check_preconditions(resource: &Resource, stored: &Value, options: &DeleteOptions) -> Result<(), ApiError> {
     // A kube-apiserver names the kind, not the resource, in this one conflict.
-    let named = Resource { plural: resource.kind.clone(), ..resource.clone() };
+    let named = || Resource { plural: resource.kind.clone(), ..resource.clone() };
     let name = object::name(stored);
     if let Some(uid) = &options.uid
         && uid != object::uid(stored)
@@ -94,7 +94,7 @@ fn check_preconditions(resource: &Resource, stored: &Value, options: &DeleteOpti
             "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
             object::uid(stored)
         );
-        return Err(ApiError::conflict(&named, name, &why));
+        return Err(ApiError::conflict(&named(), name, &why));
     }
     if let Some(version) = &options.resource_version
         && version != object::meta_str(stored, "resourceVersion")
@@ -103,7 +103,7 @@ fn check_preconditions(resource: &Resource, stored: &Value, options: &DeleteOpti
             "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
             object::meta_str(stored, "resourceVersion")
         );
-        return Err(ApiError::conflict(&named, name, &why));
+        return Err(ApiError::conflict(&named(), name, &why));
     }
     Ok(())
 }

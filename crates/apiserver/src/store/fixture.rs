@@ -3,12 +3,11 @@
 #![expect(clippy::needless_pass_by_value, reason = "literals read best by value")]
 
 use std::path::Path;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Deleted, Ids, Store};
+use super::{Deleted, Ids, Object, Store};
 use crate::error::ApiError;
 use crate::request::{
     DeleteOptions, FieldValidation, ListOptions, PatchKind, Propagation, Subresource, Target, Write, Written,
@@ -63,13 +62,13 @@ impl Fixture {
         Target { resource, namespace, name: name.into(), subresource: Subresource::Main }
     }
 
-    pub(super) fn create(&mut self, plural: &str, object: Value) -> Result<Arc<Value>, ApiError> {
+    pub(super) fn create(&mut self, plural: &str, object: Value) -> Result<Object, ApiError> {
         let write = self.write("tester");
         self.store.create(&self.target(plural), object, &write).map(|written| written.object)
     }
 
     /// Creates what must be right.
-    pub(super) fn given(&mut self, plural: &str, object: Value) -> Arc<Value> {
+    pub(super) fn given(&mut self, plural: &str, object: Value) -> Object {
         self.create(plural, object).expect("a good object")
     }
 
@@ -90,23 +89,23 @@ impl Fixture {
         self.store.patch(&target, PatchKind::Apply, &object, &write)
     }
 
-    pub(super) fn merge(&mut self, path: &str, body: Value) -> Result<Arc<Value>, ApiError> {
+    pub(super) fn merge(&mut self, path: &str, body: Value) -> Result<Object, ApiError> {
         let write = self.write("tester");
         self.store.patch(&self.target(path), PatchKind::Merge, &body, &write).map(|written| written.object)
     }
 
-    pub(super) fn merge_status(&mut self, path: &str, body: Value) -> Result<Arc<Value>, ApiError> {
+    pub(super) fn merge_status(&mut self, path: &str, body: Value) -> Result<Object, ApiError> {
         let write = self.write("tester");
         let target = Target { subresource: Subresource::Status, ..self.target(path) };
         self.store.patch(&target, PatchKind::Merge, &body, &write).map(|written| written.object)
     }
 
-    pub(super) fn put(&mut self, path: &str, object: Value) -> Result<Arc<Value>, ApiError> {
+    pub(super) fn put(&mut self, path: &str, object: Value) -> Result<Object, ApiError> {
         let write = self.write("tester");
         self.store.update(&self.target(path), object, &write).map(|written| written.object)
     }
 
-    pub(super) fn get(&self, path: &str) -> Option<Arc<Value>> {
+    pub(super) fn get(&self, path: &str) -> Option<Object> {
         self.store.get(&self.target(path)).ok()
     }
 
@@ -128,7 +127,7 @@ impl Fixture {
 
     pub(super) fn names(&self, plural: &str) -> Vec<String> {
         let page = self.store.list(&self.target(plural).resource, None, &ListOptions::default()).expect("a list");
-        page.items.iter().map(|one| super::object::name(one).to_owned()).collect()
+        page.items.iter().map(|one| super::object::name(one.plain()).to_owned()).collect()
     }
 
     /// Installs a CRD for `widgets` with these properties of `spec`.

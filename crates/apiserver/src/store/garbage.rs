@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::delete::{FOREGROUND, ORPHAN};
-use super::{CRDS, Key, NAMESPACES, Store, builtin, object};
+use super::{CRDS, Key, NAMESPACES, Object, Store, builtin, object};
 use crate::error::ApiError;
 use crate::registry::Resource;
 use crate::request::{DeleteOptions, FieldValidation, Propagation, Subresource, Target, Write};
@@ -25,7 +25,7 @@ const MANAGER: &str = "garbage-collector";
 struct Place {
     bucket: String,
     key: Key,
-    object: Arc<Value>,
+    object: Object,
 }
 
 impl Store {
@@ -65,14 +65,14 @@ impl Store {
     /// Deletes objects whose owners are all gone, and those whose remaining owners wait for their dependents to go first.
     fn collect_dependents(&mut self, write: &Write) -> Result<(), ApiError> {
         let all = self.everything();
-        let alive: HashSet<&str> = all.iter().map(|place| object::uid(&place.object)).collect();
+        let alive: HashSet<&str> = all.iter().map(|place| object::uid(place.object.plain())).collect();
         let waiting: HashSet<&str> = all
             .iter()
-            .filter(|place| waits_for_dependents(&place.object))
-            .map(|place| object::uid(&place.object))
+            .filter(|place| waits_for_dependents(place.object.plain()))
+            .map(|place| object::uid(place.object.plain()))
             .collect();
-        for place in all.iter().filter(|place| !object::deleting(&place.object)) {
-            let owners = owners(&place.object);
+        for place in all.iter().filter(|place| !object::deleting(place.object.plain())) {
+            let owners = owners(place.object.plain());
             if owners.is_empty() {
                 continue;
             }
@@ -97,9 +97,9 @@ impl Store {
 
     /// Orphans the dependents of those deleted with that policy, and lets those go whose blocking dependents are gone.
     fn finish_owners(&mut self) -> Result<(), ApiError> {
-        for place in self.everything().iter().filter(|place| object::deleting(&place.object)) {
-            let finalizers = object::finalizers(&place.object);
-            let uid = object::uid(&place.object);
+        for place in self.everything().iter().filter(|place| object::deleting(place.object.plain())) {
+            let finalizers = object::finalizers(place.object.plain());
+            let uid = object::uid(place.object.plain());
             if finalizers.contains(&ORPHAN) {
                 self.orphan_dependents(uid)?;
                 self.drop_finalizer(place, ORPHAN)?;
@@ -112,25 +112,26 @@ impl Store {
 
     fn is_blocked(&self, uid: &str) -> bool {
         self.buckets.values().flat_map(|bucket| bucket.values()).any(|object| {
-            let references = object::meta(object).get("ownerReferences").and_then(Value::as_array);
+            let references = object::meta(object.plain()).get("ownerReferences").and_then(Value::as_array);
             references.into_iter().flatten().any(|owner| owner["uid"] == uid && owner["blockOwnerDeletion"] == true)
         })
     }
 
     fn orphan_dependents(&mut self, uid: &str) -> Result<(), ApiError> {
         for place in self.everything() {
-            let references = object::meta(&place.object).get("ownerReferences").and_then(Value::as_array);
+            let references = object::meta(place.object.plain()).get("ownerReferences").and_then(Value::as_array);
             let Some(references) = references.filter(|all| all.iter().any(|owner| owner["uid"] == uid)) else {
                 continue;
             };
             let kept: Vec<Value> = references.iter().filter(|owner| owner["uid"] != uid).cloned().collect();
-            let mut orphan = Value::clone(&place.object);
+            let mut orphan = Value::clone(place.object.plain());
             if kept.is_empty() {
                 object::meta_mut(&mut orphan).remove("ownerReferences");
             } else {
                 object::meta_mut(&mut orphan).insert("ownerReferences".into(), kept.into());
             }
-            self.commit(&place.bucket, place.key, Some(orphan))?;
+            let managers = place.object.managers().clone();
+            self.commit(&place.bucket, place.key, Some((orphan, managers)))?;
         }
         Ok(())
     }
@@ -138,12 +139,15 @@ impl Store {
     fn drop_finalizer(&mut self, place: &Place, finalizer: &str) -> Result<(), ApiError> {
         // An earlier step of this round may have changed it.
         let Some(object) = self.stored(&place.bucket, &place.key).cloned() else { return Ok(()) };
-        let kept: Vec<String> =
-            object::finalizers(&object).into_iter().filter(|one| *one != finalizer).map(ToOwned::to_owned).collect();
-        let mut changed = Value::clone(&object);
+        let kept: Vec<String> = object::finalizers(object.plain())
+            .into_iter()
+            .filter(|one| *one != finalizer)
+            .map(ToOwned::to_owned)
+            .collect();
+        let mut changed = Value::clone(object.plain());
         object::set_finalizers(&mut changed, &kept);
         let Some(resource) = self.resource_of_bucket(&place.bucket) else { return Ok(()) };
-        let after = (!super::delete::finished(&resource, &changed)).then_some(changed);
+        let after = (!super::delete::finished(&resource, &changed)).then_some((changed, object.managers().clone()));
         self.commit(&place.bucket, place.key.clone(), after).map(drop)
     }
 
@@ -152,7 +156,7 @@ impl Store {
         let terminating: Vec<Place> = self
             .everything()
             .into_iter()
-            .filter(|place| place.bucket == NAMESPACES && object::deleting(&place.object))
+            .filter(|place| place.bucket == NAMESPACES && object::deleting(place.object.plain()))
             .collect();
         for namespace in terminating {
             let content: Vec<Place> = self
@@ -160,11 +164,11 @@ impl Store {
                 .into_iter()
                 .filter(|place| place.key.0 == namespace.key.1 && place.bucket != NAMESPACES)
                 .collect();
-            for place in content.iter().filter(|place| !object::deleting(&place.object)) {
+            for place in content.iter().filter(|place| !object::deleting(place.object.plain())) {
                 self.delete_place(place, Propagation::Background, write)?;
             }
             let empty = !self.buckets.values().any(|bucket| bucket.keys().any(|(of, _)| *of == namespace.key.1));
-            if empty && object::finalizers(&namespace.object).is_empty() {
+            if empty && object::finalizers(namespace.object.plain()).is_empty() {
                 self.commit(NAMESPACES, namespace.key, None)?;
             }
         }
@@ -176,18 +180,20 @@ impl Store {
         let terminating: Vec<Place> = self
             .everything()
             .into_iter()
-            .filter(|place| place.bucket == CRDS && object::deleting(&place.object))
+            .filter(|place| place.bucket == CRDS && object::deleting(place.object.plain()))
             .collect();
         for crd in terminating {
             // A CRD's name is the name of its bucket.
             let bucket = &crd.key.1;
-            for place in
-                self.everything().iter().filter(|place| place.bucket == *bucket && !object::deleting(&place.object))
+            for place in self
+                .everything()
+                .iter()
+                .filter(|place| place.bucket == *bucket && !object::deleting(place.object.plain()))
             {
                 self.delete_place(place, Propagation::Background, write)?;
             }
             if self.buckets.get(bucket).is_none_or(|objects| objects.is_empty())
-                && object::finalizers(&crd.object).contains(&builtin::CLEANUP)
+                && object::finalizers(crd.object.plain()).contains(&builtin::CLEANUP)
             {
                 self.drop_finalizer(&crd, builtin::CLEANUP)?;
             }
@@ -200,8 +206,8 @@ impl Store {
         let claims: Vec<Place> = self
             .everything()
             .into_iter()
-            .filter(|place| place.bucket == "persistentvolumeclaims" && object::deleting(&place.object))
-            .filter(|place| object::finalizers(&place.object).contains(&builtin::PROTECTION))
+            .filter(|place| place.bucket == "persistentvolumeclaims" && object::deleting(place.object.plain()))
+            .filter(|place| object::finalizers(place.object.plain()).contains(&builtin::PROTECTION))
             .collect();
         for claim in claims {
             if !self.is_mounted(&claim.key) {
@@ -214,6 +220,7 @@ impl Store {
     fn is_mounted(&self, (namespace, name): &Key) -> bool {
         let pods = self.buckets.get("pods").into_iter().flatten();
         pods.filter(|((of, _), _)| of == namespace).any(|(_, pod)| {
+            let pod = pod.plain();
             let ended = ["Succeeded", "Failed"].iter().any(|phase| pod["status"]["phase"] == *phase);
             let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
             !ended && volumes.into_iter().any(|volume| volume["persistentVolumeClaim"]["claimName"] == name.as_str())
@@ -229,7 +236,7 @@ impl Store {
             resource: Arc::<Resource>::clone(&resource),
         };
         let options = DeleteOptions {
-            uid: Some(object::uid(&place.object).to_owned()),
+            uid: Some(object::uid(place.object.plain()).to_owned()),
             propagation: Some(propagation),
             ..DeleteOptions::default()
         };

@@ -1,11 +1,8 @@
 //! The recent past: what watches read, and what a list's next page is rolled back with.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use serde_json::Value;
-
-use super::Key;
+use super::{Key, Object};
 
 /// How many changes are kept. A watch that falls further behind starts over with a list; ours are never minutes behind, and ten
 /// thousand changes of objects of a few kilobytes are tens of megabytes at worst.
@@ -17,8 +14,8 @@ pub(super) struct Change {
     pub(super) revision: u64,
     pub(super) bucket: String,
     pub(super) key: Key,
-    pub(super) before: Option<Arc<Value>>,
-    pub(super) after: Option<Arc<Value>>,
+    pub(super) before: Option<Object>,
+    pub(super) after: Option<Object>,
 }
 
 /// The changes after `forgotten`, in order.

@@ -13,6 +13,7 @@ mod delete;
 mod fixture;
 mod garbage;
 mod history;
+mod kept;
 mod names;
 mod object;
 mod patch;
@@ -29,15 +30,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 
-pub use apply::without_managed;
 pub use cluster_ip::{ClusterIps, FirstFree};
 pub use delete::Deleted;
+pub use kept::Object;
 pub use persist::{OpenError, Unsynced};
 pub use watch::{Cursor, WatchFrom};
 
 use crate::registry::{self, Resource};
+use apply::Managers;
 use history::History;
 use persist::Log;
 
@@ -53,7 +55,7 @@ pub trait Ids: Send {
 type Key = (String, String);
 
 /// The objects of one resource, in their storage version.
-type Bucket = BTreeMap<Key, Arc<Value>>;
+type Bucket = BTreeMap<Key, Object>;
 
 const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 const NAMESPACES: &str = "namespaces";
@@ -128,7 +130,7 @@ impl Store {
                 },
                 "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
             });
-            self.commit(&resource.bucket(), key, Some(namespace))?;
+            self.commit(&resource.bucket(), key, Some((namespace, Managers::new())))?;
         }
         Ok(())
     }
@@ -174,7 +176,7 @@ impl Store {
     }
 
     /// The stored object.
-    fn stored(&self, bucket: &str, key: &Key) -> Option<&Arc<Value>> {
+    fn stored(&self, bucket: &str, key: &Key) -> Option<&Object> {
         self.buckets.get(bucket)?.get(key)
     }
 
@@ -182,8 +184,8 @@ impl Store {
     fn resource_of_bucket(&self, bucket: &str) -> Option<Arc<Resource>> {
         self.resources
             .iter()
-            .find(|one| one.storage && one.bucket() == bucket)
-            .or_else(|| self.resources.iter().find(|one| one.bucket() == bucket))
+            .find(|one| one.storage && one.is_in(bucket))
+            .or_else(|| self.resources.iter().find(|one| one.is_in(bucket)))
             .cloned()
     }
 
@@ -191,7 +193,7 @@ impl Store {
     fn rebuild_registry(&mut self) {
         let mut resources = registry::builtin().to_vec();
         for crd in self.buckets.get(CRDS).into_iter().flat_map(BTreeMap::values) {
-            resources.extend(registry::resources_of(crd).into_iter().map(Arc::new));
+            resources.extend(registry::resources_of(crd.plain()).into_iter().map(Arc::new));
         }
         self.resources = resources;
         self.registry_generation += 1;

@@ -1,16 +1,28 @@
 //! Which names, labels and annotation keys are allowed, and what a kube-apiserver says of those that are not.
 
-use regex::Regex;
-use std::sync::LazyLock;
+// Every write asks all of these of every label and annotation; a machine for regular expressions takes longer than the rest of it.
 
-static SUBDOMAIN: LazyLock<Regex> =
-    LazyLock::new(|| compiled(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"));
-static LABEL: LazyLock<Regex> = LazyLock::new(|| compiled(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"));
-static QUALIFIED: LazyLock<Regex> = LazyLock::new(|| compiled(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$"));
-static CONFIG_KEY: LazyLock<Regex> = LazyLock::new(|| compiled(r"^[-._a-zA-Z0-9]+$"));
+/// `[a-z0-9]([-a-z0-9]*[a-z0-9])?`
+fn is_label(text: &str) -> bool {
+    let inside = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    text.bytes().all(inside) && !text.is_empty() && !text.starts_with('-') && !text.ends_with('-')
+}
 
-fn compiled(pattern: &str) -> Regex {
-    Regex::new(pattern).expect("a constant pattern that the tests of this file use")
+/// Labels with dots between them.
+fn is_subdomain(text: &str) -> bool {
+    text.split('.').all(is_label)
+}
+
+/// `[-._a-zA-Z0-9]+`
+fn is_config_key(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+/// `([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]`
+fn is_qualified(text: &str) -> bool {
+    let alphanumeric = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    is_config_key(text) && alphanumeric(bytes.first()) && alphanumeric(bytes.last())
 }
 
 /// How names of a kind are checked.
@@ -30,13 +42,13 @@ pub(crate) fn name_problems(rule: NameRule, name: &str) -> Vec<String> {
     match rule {
         NameRule::Subdomain => {
             limit(name, 253, &mut problems);
-            if !SUBDOMAIN.is_match(name) {
+            if !is_subdomain(name) {
                 problems.push(subdomain_message());
             }
         }
         NameRule::Label => {
             limit(name, 63, &mut problems);
-            if !LABEL.is_match(name) {
+            if !is_label(name) {
                 problems.push("a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')".into());
             }
         }
@@ -74,7 +86,7 @@ pub(crate) fn qualified_name_problem(key: &str) -> Option<String> {
         if prefix.is_empty() {
             return Some("prefix part must be non-empty".into());
         }
-        if prefix.len() > 253 || !SUBDOMAIN.is_match(prefix) {
+        if prefix.len() > 253 || !is_subdomain(prefix) {
             return Some(format!("prefix part {}", subdomain_message()));
         }
     }
@@ -87,7 +99,7 @@ pub(crate) fn qualified_name_problem(key: &str) -> Option<String> {
     if name.len() > 63 {
         return Some("name part must be no more than 63 bytes".into());
     }
-    (!QUALIFIED.is_match(name)).then(|| "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')".into())
+    (!is_qualified(name)).then(|| "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')".into())
 }
 
 /// What is wrong with the value of a label.
@@ -95,7 +107,7 @@ pub(crate) fn label_value_problem(value: &str) -> Option<String> {
     if value.len() > 63 {
         return Some("must be no more than 63 bytes".into());
     }
-    (!value.is_empty() && !QUALIFIED.is_match(value)).then(|| "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')".into())
+    (!value.is_empty() && !is_qualified(value)).then(|| "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')".into())
 }
 
 /// What is wrong with a key of a ConfigMap or a Secret.
@@ -103,7 +115,7 @@ pub(crate) fn config_key_problem(key: &str) -> Option<String> {
     if key.len() > 253 {
         return Some("must be no more than 253 bytes".into());
     }
-    if !CONFIG_KEY.is_match(key) {
+    if !is_config_key(key) {
         return Some("a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".into());
     }
     match key {

@@ -4,13 +4,11 @@
 
 mod strategic;
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 
-use super::apply::{self, Operation};
+use super::apply;
 use super::create::{check_name, check_namespace};
-use super::{Store, object, read, schema, update, view};
+use super::{Object, Store, object, read, schema, update, view};
 use crate::error::ApiError;
 use crate::request::{PatchKind, Subresource, Target, Write, Written};
 
@@ -31,21 +29,21 @@ impl Store {
         }
         let Some(current) = current else { return Err(ApiError::not_found(&target.resource, &target.name)) };
         if target.subresource == Subresource::Scale {
-            let scale = update::scale_of(&target.resource, &current)?;
+            let scale = update::scale_of(&target.resource, current.plain())?;
             let patched = patched(target, &scale, kind, body)?;
             return self.set_scale(target, &current, &patched, write);
         }
-        let patched = patched(target, &current, kind, body)?;
-        let decoded = schema::decode_patched(&target.resource, patched, body, write.validation)?;
+        let patched = patched(target, base(&current, kind, body), kind, body)?;
+        let decoded = schema::decode_patched(&target.resource, patched, kind, body, write.validation)?;
         let mut object = decoded.object;
-        check_unchanged_identity(target, &current, &mut object)?;
-        self.replace(target, &current, object, write, decoded.warnings, Operation::Update)
+        check_unchanged_identity(target, current.plain(), &mut object)?;
+        self.replace(target, &current, object, write, decoded.warnings, None)
     }
 
     fn apply(
         &mut self,
         target: &Target,
-        current: Option<&Arc<Value>>,
+        current: Option<&Object>,
         config: &Value,
         write: &Write,
     ) -> Result<Written, ApiError> {
@@ -58,7 +56,7 @@ impl Store {
         check_namespace(target, &mut config)?;
         let version = object::meta_str(&config, "resourceVersion").to_owned();
         let uid = object::uid(&config).to_owned();
-        let merged = apply::apply(target, current.map(|current| &**current), config, write)?;
+        let (merged, managers) = apply::apply(target, current, config, write)?;
         let Some(current) = current else {
             if target.subresource != Subresource::Main {
                 return Err(ApiError::not_found(&target.resource, &target.name));
@@ -69,21 +67,27 @@ impl Store {
                 return Err(ApiError::conflict(&target.resource, &target.name, &why));
             }
             let created = schema::complete(&target.resource, merged);
-            return self.insert(target, created, write, Vec::new(), Operation::Apply);
+            return self.insert(target, created, write, Vec::new(), Some(managers));
         };
-        if !version.is_empty() && version != object::meta_str(current, "resourceVersion") {
+        if !version.is_empty() && version != object::meta_str(current.plain(), "resourceVersion") {
             return Err(ApiError::modified(&target.resource, &target.name));
         }
-        if !uid.is_empty() && uid != object::uid(current) {
+        if !uid.is_empty() && uid != object::uid(current.plain()) {
             let why = format!(
                 "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                object::uid(current)
+                object::uid(current.plain())
             );
             return Err(ApiError::conflict(&target.resource, &target.name, &why));
         }
         let object = schema::complete(&target.resource, merged);
-        self.replace(target, current, object, write, Vec::new(), Operation::Apply)
+        self.replace(target, current, object, write, Vec::new(), Some(managers))
     }
+}
+
+/// What a patch is worked out on. Only a patch that may speak of who owns what needs to see it.
+fn base<'a>(current: &'a Object, kind: PatchKind, body: &Value) -> &'a Value {
+    let plain = kind == PatchKind::Merge && body.get("metadata").is_none_or(|meta| meta.get("managedFields").is_none());
+    if plain { current.plain() } else { current.whole() }
 }
 
 fn patched(target: &Target, current: &Value, kind: PatchKind, body: &Value) -> Result<Value, ApiError> {

@@ -359,7 +359,7 @@ mod tests {
                     bucket: bucket.clone(),
                     namespace: key.0.clone(),
                     name: key.1.clone(),
-                    object: Some(object.clone()),
+                    object: Some(object.whole().clone()),
                 })
             })
             .collect();

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::selector::Selector;
-use super::{Bucket, Key, Store, view};
+use super::{Bucket, Key, Object, Store, view};
 use crate::error::ApiError;
 use crate::registry::Resource;
 use crate::request::{ListOptions, Page, Subresource, Target};
@@ -25,14 +25,14 @@ struct Continue {
 
 impl Store {
     /// An object, or its scale.
-    pub fn get(&self, target: &Target) -> Result<Arc<Value>, ApiError> {
+    pub fn get(&self, target: &Target) -> Result<Object, ApiError> {
         let stored = self
             .stored(&target.resource.bucket(), &key(target))
             .ok_or_else(|| ApiError::not_found(&target.resource, &target.name))?;
         let object = view::shown(&target.resource, stored);
         match target.subresource {
             Subresource::Main | Subresource::Status => Ok(object),
-            Subresource::Scale => super::update::scale_of(&target.resource, &object).map(Arc::new),
+            Subresource::Scale => super::update::scale_of(&target.resource, object.plain()).map(Object::of_whole),
         }
     }
 
@@ -65,9 +65,9 @@ impl Store {
             .filter(|((of, _), _)| namespace.is_none_or(|namespace| namespace == of))
             .filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after))
             .map(|(key, stored)| (key, view::shown(resource, stored)))
-            .filter(|(_, object)| selector.matches(object));
+            .filter(|(_, object)| selector.matches(object.plain()));
         let limit = if options.limit == 0 { usize::MAX } else { options.limit };
-        let page: Vec<(&Key, Arc<Value>)> = matching.by_ref().take(limit).collect();
+        let page: Vec<(&Key, Object)> = matching.by_ref().take(limit).collect();
         let remaining = matching.count();
         let last = page.last().map(|(key, _)| (*key).clone());
         Ok(Page {
@@ -149,6 +149,7 @@ fn read_token(token: &str) -> Result<Continue, ApiError> {
 mod tests {
     use super::super::fixture::{Fixture, config_map};
     use super::*;
+    use serde_json::Value;
 
     fn page(fixture: &Fixture, token: Option<String>) -> Result<Page, ApiError> {
         let options = ListOptions { limit: 2, continue_token: token, ..ListOptions::default() };

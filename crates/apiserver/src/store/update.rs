@@ -3,13 +3,11 @@
 //! A write that changes nothing makes no revision and no event. Never: a write on top of one that the caller has not seen (when it
 //! says which version it saw), status changed through the object, or the object changed through its status.
 
-use std::sync::Arc;
-
 use serde_json::{Map, Value, json};
 
-use super::apply::{self, Operation};
+use super::apply::{self, Managers};
 use super::create::{check_name, check_namespace};
-use super::{Store, builtin, object, read, schema, view};
+use super::{Object, Store, builtin, object, read, schema, view};
 use crate::error::{ApiError, FieldError};
 use crate::registry::Resource;
 use crate::request::{Subresource, Target, Write, Written};
@@ -29,13 +27,13 @@ impl Store {
             let uid = object::uid(&object);
             if builtin::creates_on_update(&target.resource) && uid.is_empty() {
                 object::meta_mut(&mut object).remove("resourceVersion");
-                return self.insert(target, object, write, decoded.warnings, Operation::Update);
+                return self.insert(target, object, write, decoded.warnings, None);
             }
             return Err(ApiError::not_found(&target.resource, &target.name));
         };
         let current = view::shown(&target.resource, &current);
-        self.check_version(target, &current, &object)?;
-        self.replace(target, &current, object, write, decoded.warnings, Operation::Update)
+        self.check_version(target, current.plain(), &object)?;
+        self.replace(target, &current, object, write, decoded.warnings, None)
     }
 
     fn check_version(&self, target: &Target, current: &Value, object: &Value) -> Result<(), ApiError> {
@@ -63,34 +61,34 @@ impl Store {
         }
     }
 
-    /// The part that every change of an existing object shares. `object` is decoded, defaulted, and meant for this very `current`.
+    /// The part that every change of an existing object shares. `object` is decoded, defaulted, and meant for this very `current`; if
+    /// it was applied, who owns what of it is known.
     pub(super) fn replace(
         &mut self,
         target: &Target,
-        current: &Arc<Value>,
+        current: &Object,
         mut object: Value,
         write: &Write,
         warnings: Vec<String>,
-        operation: Operation,
+        applied: Option<Managers>,
     ) -> Result<Written, ApiError> {
         let resource = &target.resource;
-        let mut errors = builtin::validate_meta_update(&object, current);
+        let before = &**current.plain();
+        let mut errors = builtin::validate_meta_update(&object, before);
         builtin::apply_defaults(resource, &mut object);
-        keep_what_is_not_theirs(target, current, &mut object);
-        builtin::prepare_update(target, &mut object, current);
-        if operation == Operation::Update {
-            apply::own_updated(target, current, &mut object, write);
-        }
-        count_generation(target, current, &mut object);
-        errors.extend(validate_updated(target, &object, current));
+        keep_what_is_not_theirs(target, before, &mut object);
+        builtin::prepare_update(target, &mut object, before);
+        let managers = applied.unwrap_or_else(|| apply::own_updated(target, current, &mut object, write));
+        count_generation(target, before, &mut object);
+        errors.extend(validate_updated(target, &object, before));
         if !errors.is_empty() {
             return Err(ApiError::invalid(resource, &target.name, &errors));
         }
-        if apply::same_but_for_times(current, &object) {
+        if apply::same_but_for_times(current, &object, &managers) {
             return Ok(Written { object: current.clone(), created: false, warnings });
         }
         if write.dry_run {
-            return Ok(Written { object: Arc::new(object), created: false, warnings });
+            return Ok(Written { object: Object::new(object, managers), created: false, warnings });
         }
         let done = super::delete::finished(resource, &object);
         let key = read::key(target);
@@ -99,9 +97,9 @@ impl Store {
         let committed = if done {
             // Its last finalizer went, and the object goes with this very write.
             self.commit(&bucket, key, None)?;
-            Arc::new(stored)
+            Object::new(stored, managers)
         } else {
-            self.commit(&bucket, key, Some(stored))?
+            self.commit(&bucket, key, Some((stored, managers)))?
         };
         Ok(Written { object: view::shown(resource, &committed), created: false, warnings })
     }
@@ -113,7 +111,7 @@ impl Store {
             .ok_or_else(|| ApiError::not_found(&target.resource, &target.name))?;
         let current = view::shown(&target.resource, &current);
         let version = object::meta_str(scale, "resourceVersion");
-        if !version.is_empty() && version != object::meta_str(&current, "resourceVersion") {
+        if !version.is_empty() && version != object::meta_str(current.plain(), "resourceVersion") {
             return Err(ApiError::modified(&target.resource, &target.name));
         }
         self.set_scale(target, &current, scale, write)
@@ -123,7 +121,7 @@ impl Store {
     pub(super) fn set_scale(
         &mut self,
         target: &Target,
-        current: &Arc<Value>,
+        current: &Object,
         scale: &Value,
         write: &Write,
     ) -> Result<Written, ApiError> {
@@ -135,13 +133,13 @@ impl Store {
             let scale = Resource { group: "autoscaling".into(), kind: "Scale".into(), ..Resource::clone(resource) };
             return Err(ApiError::invalid(&scale, &target.name, &[error]));
         }
-        let mut object = Value::clone(current);
+        let mut object = Value::clone(current.plain());
         set_path(&mut object, &paths.spec, replicas);
         let main = Target { subresource: Subresource::Main, ..target.clone() };
         let scaled = Target { subresource: Subresource::Scale, ..target.clone() };
-        apply::own_updated(&scaled, current, &mut object, write);
-        let mut written = self.replace(&main, current, object, write, Vec::new(), Operation::Apply)?;
-        written.object = Arc::new(scale_of(resource, &written.object)?);
+        let managers = apply::own_updated(&scaled, current, &mut object, write);
+        let mut written = self.replace(&main, current, object, write, Vec::new(), Some(managers))?;
+        written.object = Object::of_whole(scale_of(resource, written.object.plain())?);
         Ok(written)
     }
 }
@@ -214,7 +212,7 @@ fn set_path(object: &mut Value, path: &str, new: Value) {
 fn keep_what_is_not_theirs(target: &Target, current: &Value, object: &mut Value) {
     let resource = &target.resource;
     if target.subresource == Subresource::Status {
-        let mut written = std::mem::replace(object, apply::without_managed(current));
+        let mut written = std::mem::replace(object, current.clone());
         set_or_remove(object, "status", written.as_object_mut().and_then(|written| written.remove("status")));
         let meta = object::meta_mut(&mut written);
         let fields: &[&str] = if resource.custom { &[] } else { &["labels", "annotations", "finalizers"] };

@@ -3,11 +3,9 @@
 //! Versions of a CRD with conversion `None` differ in `apiVersion` alone (and in the defaults of their schemas, which a reader of an
 //! old object must see). Events are stored as the core group's and shown as `events.k8s.io`'s by renaming fields.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 
-use super::schema;
+use super::{Object, schema};
 use crate::registry::Resource;
 
 /// Fields of `v1` Events and their names in `events.k8s.io/v1`.
@@ -22,23 +20,23 @@ const EVENT_FIELDS: &[(&str, &str)] = &[
 ];
 
 /// A stored object as `resource` shows it.
-pub(super) fn shown(resource: &Resource, stored: &Arc<Value>) -> Arc<Value> {
+pub(super) fn shown(resource: &Resource, stored: &Object) -> Object {
     let version = resource.api_version();
-    let same_version = stored["apiVersion"] == version.as_str();
+    let same_version = stored.plain()["apiVersion"] == version.as_str();
     if !resource.custom && same_version {
         return stored.clone();
     }
-    if same_version && !schema::lacks_defaults(&resource.schema, stored) {
+    if same_version && !schema::lacks_defaults(&resource.schema, stored.plain()) {
         return stored.clone();
     }
-    let mut object = Value::clone(stored);
+    let mut object = Value::clone(stored.plain());
     object["apiVersion"] = version.into();
     if resource.group == "events.k8s.io" {
         rename(&mut object, EVENT_FIELDS.iter().copied());
     } else if resource.custom {
         schema::apply_defaults(&resource.schema, &mut object);
     }
-    Arc::new(object)
+    Object::new(object, stored.managers().clone())
 }
 
 /// An object of a request as it is stored.

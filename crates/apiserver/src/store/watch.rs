@@ -6,11 +6,9 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::history::Change;
 use super::selector::Selector;
-use super::{Store, commit, read, view};
+use super::{Object, Store, commit, read, view};
 use crate::error::ApiError;
 use crate::registry::Resource;
 use crate::request::{ListOptions, WatchEvent, WatchKind};
@@ -72,9 +70,9 @@ impl Store {
                     ..ListOptions::default()
                 };
                 let page = self.list(resource, namespace, &list)?;
-                let added = |object: Arc<Value>| WatchEvent {
+                let added = |object: Object| WatchEvent {
                     kind: WatchKind::Added,
-                    revision: super::object::revision(&object),
+                    revision: super::object::revision(object.plain()),
                     object,
                 };
                 (self.revision, page.items.into_iter().map(added).collect())
@@ -118,17 +116,17 @@ fn event(cursor: &Cursor, change: &Change) -> Option<WatchEvent> {
     if change.bucket != cursor.bucket || cursor.namespace.as_ref().is_some_and(|namespace| *namespace != change.key.0) {
         return None;
     }
-    let shown = |stored: &Option<Arc<Value>>| {
+    let shown = |stored: &Option<Object>| {
         stored
             .as_ref()
             .map(|stored| view::shown(&cursor.resource, stored))
-            .filter(|object| cursor.selector.matches(object))
+            .filter(|object| cursor.selector.matches(object.plain()))
     };
     let (kind, object) = match (shown(&change.before), shown(&change.after)) {
         (None, None) => return None,
         (None, Some(after)) => (WatchKind::Added, after),
         (Some(_), Some(after)) => (WatchKind::Modified, after),
-        (Some(before), None) => (WatchKind::Deleted, Arc::new(commit::with_revision(&before, change.revision))),
+        (Some(before), None) => (WatchKind::Deleted, commit::with_revision(&before, change.revision)),
     };
     Some(WatchEvent { kind, object, revision: change.revision })
 }

@@ -3,6 +3,8 @@
 //! Never: a call without a deadline (a worker would be held by it), one that is sent again here (the queue decides when), or one
 //! that is sent by a process that does not lead at that moment, however its tasks were scheduled.
 
+use std::sync::Arc;
+
 use bellwether_api::labels;
 use bellwether_runtime::client::within;
 use bellwether_runtime::leader::Office;
@@ -87,9 +89,9 @@ async fn carry_out(api: &Api<DynamicObject>, name: &str, verb: Verb) -> Answer {
     Ok(Some(json(&written?)))
 }
 
-fn json(object: &DynamicObject) -> Value {
+fn json(object: &DynamicObject) -> Arc<Value> {
     // It came from JSON.
-    serde_json::to_value(object).unwrap_or_default()
+    Arc::new(serde_json::to_value(object).unwrap_or_default())
 }
 
 /// What we build always is an object; were it not, the API server would say the same.

@@ -16,6 +16,8 @@ mod kube;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 
+use std::sync::Arc;
+
 use ::kube::api::ApiResource;
 use ::kube::core::GroupVersionKind;
 use bellwether_api::v1::PostgresCluster;
@@ -40,7 +42,7 @@ pub trait Port {
 
 /// The object as it is after the request. Nothing when a read found nothing, and after a deletion, whose answer doesn't tell
 /// whether the object is gone or on its way out.
-pub type Answer = Result<Option<Value>, CallError>;
+pub type Answer = Result<Option<Arc<Value>>, CallError>;
 
 /// One request. The field managers are the operator's own: one for status, one for the rest.
 #[derive(Clone, PartialEq)]

@@ -32,7 +32,7 @@ use bellwether_apiserver::error::ApiError;
 use bellwether_apiserver::request::{
     DeleteOptions, FieldValidation, ListOptions, PatchKind, Subresource, Target, WatchKind, Write,
 };
-use bellwether_apiserver::store::{Cursor, Store, WatchFrom, without_managed};
+use bellwether_apiserver::store::{Cursor, Store, WatchFrom};
 use bellwether_core::object::hash;
 use bellwether_runtime::queue::Outcome;
 use bellwether_runtime::watch::{Cache, Key};
@@ -44,6 +44,7 @@ use serde_json::{Value, json};
 use super::{Answer, CallError, Port, Request, Verb};
 use crate::caches::Caches;
 use crate::events::Events;
+use crate::familiar::Familiars;
 use crate::mint::{Mint, MintError, Pair, Subject, Validity};
 use crate::reconcile::Reconciler;
 use crate::settings::Settings;
@@ -89,7 +90,15 @@ impl Operator {
             answer: RefCell::default(),
         };
         let caches = Caches::new(&settings.namespaces);
-        Self { reconciler: Rc::new(Reconciler { port, caches, settings, events: Events::default() }) }
+        Self {
+            reconciler: Rc::new(Reconciler {
+                port,
+                caches,
+                settings,
+                events: Events::default(),
+                familiars: Familiars::default(),
+            }),
+        }
     }
 
     /// What it believes of the world.
@@ -220,7 +229,7 @@ pub fn serve(store: &mut Store, request: &Request, now: Timestamp) -> Answer {
     let own = write(labels::OPERATOR_MANAGER, false);
     let written = match &request.verb {
         Verb::Get => match store.get(&target) {
-            Ok(found) => return Ok(Some(without_managed(&found))),
+            Ok(found) => return Ok(Some(found.plain().clone())),
             Err(error) if error.code == 404 => return Ok(None),
             Err(error) => return Err(error.into()),
         },
@@ -238,7 +247,7 @@ pub fn serve(store: &mut Store, request: &Request, now: Timestamp) -> Answer {
             return Ok(None);
         }
     };
-    Ok(Some(without_managed(&written?.object)))
+    Ok(Some(written?.object.plain().clone()))
 }
 
 /// The answer that never came, though the request may have been carried out.
@@ -267,13 +276,13 @@ impl Watch {
     }
 
     /// What the API server has told since the last time. It reaches the operator when the driver gives it to [`Watch::deliver`].
-    pub fn news(&mut self, store: &Store) -> Vec<Event<Value>> {
+    pub fn news(&mut self, store: &Store) -> Vec<Event<Arc<Value>>> {
         if let Some(cursor) = &mut self.cursor {
             match store.poll(cursor) {
                 Ok(changes) => {
                     let event = |change: bellwether_apiserver::request::WatchEvent| match change.kind {
-                        WatchKind::Added | WatchKind::Modified => Event::Apply(without_managed(&change.object)),
-                        WatchKind::Deleted => Event::Delete(without_managed(&change.object)),
+                        WatchKind::Added | WatchKind::Modified => Event::Apply(change.object.plain().clone()),
+                        WatchKind::Deleted => Event::Delete(change.object.plain().clone()),
                     };
                     return changes.into_iter().map(event).collect();
                 }
@@ -284,7 +293,7 @@ impl Watch {
     }
 
     /// Hands an event to the cache, as the real watch does. Whose objects changed is for the queue.
-    pub fn deliver(&self, event: Event<Value>) -> Vec<Key> {
+    pub fn deliver(&self, event: Event<Arc<Value>>) -> Vec<Key> {
         self.cache.take(&self.scope, event)
     }
 
@@ -294,7 +303,7 @@ impl Watch {
     }
 
     /// Nothing as long as the kind isn't served, as after a CRD was removed.
-    fn list(&mut self, store: &Store) -> Vec<Event<Value>> {
+    fn list(&mut self, store: &Store) -> Vec<Event<Arc<Value>>> {
         let ApiResource { group, version, plural, .. } = &self.cache.resource;
         let Some(resource) = store.resource(group, version, plural) else { return vec![] };
         let options =
@@ -302,7 +311,7 @@ impl Watch {
         let namespace = Some(self.scope.as_str()).filter(|scope| !scope.is_empty());
         let Ok(page) = store.list(&resource, namespace, &options) else { return vec![] };
         self.cursor = store.watch(&resource, namespace, &options, WatchFrom::Revision(page.resource_version)).ok();
-        let items = page.items.iter().map(|item| Event::InitApply(without_managed(item)));
+        let items = page.items.iter().map(|item| Event::InitApply(item.plain().clone()));
         std::iter::once(Event::Init).chain(items).chain([Event::InitDone]).collect()
     }
 }

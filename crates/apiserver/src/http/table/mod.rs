@@ -8,8 +8,6 @@ mod builtin;
 mod json_path;
 mod pod;
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -75,7 +73,7 @@ impl Table {
     }
 
     /// A `Table` of these objects. `metadata` is the list's, or of a single object its resourceVersion.
-    pub fn render(&self, objects: &[Arc<Value>], metadata: &Value, include: IncludeObject, now: Timestamp) -> Value {
+    pub fn render(&self, objects: &[&Value], metadata: &Value, include: IncludeObject, now: Timestamp) -> Value {
         let rows: Vec<Value> = objects.iter().map(|object| self.row(object, include, now)).collect();
         json!({
             "kind": "Table", "apiVersion": self.version.api_version(), "metadata": metadata,
@@ -86,7 +84,7 @@ impl Table {
     /// The same without column definitions: what the later events of a watch carry.
     pub fn render_without_columns(
         &self,
-        objects: &[Arc<Value>],
+        objects: &[&Value],
         metadata: &Value,
         include: IncludeObject,
         now: Timestamp,
@@ -164,8 +162,7 @@ mod tests {
     }
     fn cells(resource: &Resource, object: Value) -> Value {
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
-        let table =
-            Table::of(resource, MetaVersion::V1).render(&[Arc::new(object)], &json!({}), IncludeObject::None, now);
+        let table = Table::of(resource, MetaVersion::V1).render(&[&object], &json!({}), IncludeObject::None, now);
         table["rows"][0]["cells"].clone()
     }
 
@@ -194,8 +191,8 @@ mod tests {
     #[test]
     fn a_row_carries_the_metadata_by_default() {
         let table = Table::of(&resource(false, "ConfigMap", vec![]), MetaVersion::V1);
-        let object = Arc::new(json!({"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}}));
-        let rendered = table.render(&[object], &json!({}), IncludeObject::Metadata, Timestamp::UNIX_EPOCH);
+        let object = json!({"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}});
+        let rendered = table.render(&[&object], &json!({}), IncludeObject::Metadata, Timestamp::UNIX_EPOCH);
         assert_eq!(
             rendered["rows"][0]["object"],
             json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "c"}})

@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 
 /// A set of paths. What two sets have in common they share: most of what a write does to one leaves most of it alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct FieldSet {
-    nodes: Arc<BTreeMap<String, Node>>,
+pub(in crate::store) struct FieldSet {
+    nodes: Arc<BTreeMap<Arc<str>, Node>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl FieldSet {
     /// Adds a path.
     pub(super) fn insert(&mut self, path: &[String]) {
         let Some((first, rest)) = path.split_first() else { return };
-        let node = Arc::make_mut(&mut self.nodes).entry(first.clone()).or_default();
+        let node = Arc::make_mut(&mut self.nodes).entry(first.as_str().into()).or_default();
         if rest.is_empty() {
             node.member = true;
         } else {
@@ -48,7 +48,7 @@ impl FieldSet {
 
     /// The elements of this level: whether each is a member, and what lies below it.
     pub(super) fn elements(&self) -> impl Iterator<Item = (&str, bool, &FieldSet)> {
-        self.nodes.iter().map(|(element, node)| (element.as_str(), node.member, &node.children))
+        self.nodes.iter().map(|(element, node)| (&**element, node.member, &node.children))
     }
 
     pub(super) fn union(&self, other: &FieldSet) -> FieldSet {
@@ -143,9 +143,9 @@ impl FieldSet {
     }
 
     /// Sets an element of this level, unless that would say nothing.
-    pub(super) fn put(&mut self, element: String, member: bool, children: FieldSet) {
+    pub(super) fn put(&mut self, element: impl Into<Arc<str>>, member: bool, children: FieldSet) {
         if member || !children.is_empty() {
-            Arc::make_mut(&mut self.nodes).insert(element, Node { member, children });
+            Arc::make_mut(&mut self.nodes).insert(element.into(), Node { member, children });
         }
     }
 
@@ -158,7 +158,7 @@ impl FieldSet {
     fn with_named_below(&self, named: &dyn Fn(&[String]) -> bool, path: &mut Vec<String>) -> FieldSet {
         let mut result = FieldSet::default();
         for (element, node) in self.nodes.iter() {
-            path.push(element.clone());
+            path.push(element.to_string());
             let children = node.children.with_named_below(named, path);
             let member = node.member || (!children.is_empty() && named(path));
             path.pop();
@@ -177,11 +177,11 @@ impl FieldSet {
     fn collect(&self, prefix: &mut Vec<String>, paths: &mut Vec<Vec<String>>) {
         for (element, _) in self.nodes.iter().filter(|(_, node)| node.member) {
             let mut path = prefix.clone();
-            path.push(element.clone());
+            path.push(element.to_string());
             paths.push(path);
         }
         for (element, node) in self.nodes.iter() {
-            prefix.push(element.clone());
+            prefix.push(element.to_string());
             node.children.collect(prefix, paths);
             prefix.pop();
         }
@@ -198,7 +198,7 @@ impl FieldSet {
             if node.member && !below.is_empty() {
                 below.insert(".".into(), Value::Object(Map::new()));
             }
-            map.insert(element.clone(), Value::Object(below));
+            map.insert(element.to_string(), Value::Object(below));
         }
         Value::Object(map)
     }
@@ -208,7 +208,7 @@ impl FieldSet {
         let mut set = FieldSet::default();
         for (element, below) in json.as_object().into_iter().flatten().filter(|(element, _)| *element != ".") {
             let member = below.as_object().is_none_or(|below| below.is_empty() || below.contains_key("."));
-            set.put(element.clone(), member, FieldSet::from_json(below));
+            set.put(element.as_str(), member, FieldSet::from_json(below));
         }
         set
     }

@@ -11,7 +11,7 @@ use crate::request::Subresource;
 
 /// What makes two entries the same manager's. An applier is the same in every API version; one that updates is not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Manager {
+pub(in crate::store) struct Manager {
     pub(super) operation: Operation,
     pub(super) name: String,
     pub(super) version: String,
@@ -20,14 +20,14 @@ pub(super) struct Manager {
 
 /// What a manager owns, since when, in which API version.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Owned {
+pub(in crate::store) struct Owned {
     pub(super) fields: FieldSet,
     pub(super) version: String,
     pub(super) time: Value,
 }
 
 /// All managers of an object.
-pub(super) type Managers = BTreeMap<Manager, Owned>;
+pub(in crate::store) type Managers = BTreeMap<Manager, Owned>;
 
 impl Manager {
     pub(super) fn new(operation: Operation, name: &str, version: &str, subresource: Subresource) -> Self {
@@ -61,7 +61,7 @@ impl Manager {
 }
 
 /// Reads `managedFields`. An entry that is not in the form of FieldsV1 owns nothing.
-pub(super) fn read(entries: Option<&Value>) -> Managers {
+pub(in crate::store) fn read(entries: Option<&Value>) -> Managers {
     let mut managers = Managers::new();
     for entry in entries.and_then(Value::as_array).into_iter().flatten() {
         let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
@@ -77,7 +77,7 @@ pub(super) fn read(entries: Option<&Value>) -> Managers {
 }
 
 /// Writes `managedFields`: appliers first, then by time and name. Who owns nothing is not mentioned.
-pub(super) fn write(managers: &Managers) -> Option<Value> {
+pub(in crate::store) fn write(managers: &Managers) -> Option<Value> {
     let mut entries: Vec<(&Manager, &Owned)> = managers.iter().filter(|(_, owned)| !owned.fields.is_empty()).collect();
     entries.sort_by_key(|(manager, owned)| {
         (

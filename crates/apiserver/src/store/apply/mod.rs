@@ -14,12 +14,14 @@ mod tests;
 
 use serde_json::{Map, Value, json};
 
-use super::{builtin, object};
+pub(super) use managers::{Managers, read as read_managers, write as written_managers};
+
+use super::{Object, builtin, object};
 use crate::error::ApiError;
 use crate::registry::Resource;
 use crate::request::{Subresource, Target, Write};
 use fields::FieldSet;
-use managers::{Manager, Managers, Owned, UNOWNED};
+use managers::{Manager, Owned, UNOWNED};
 use shape::Shape;
 
 /// How a manager came to own fields.
@@ -34,36 +36,31 @@ pub(super) enum Operation {
 /// The owner of what an object had before the first apply, when nothing was recorded.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Records the creator as the owner of everything in a new object.
-pub(super) fn own_created(resource: &Resource, object: &mut Value, write: &Write) {
+/// The creator is the owner of everything in a new object.
+pub(super) fn own_created(resource: &Resource, object: &mut Value, write: &Write) -> Managers {
     object::meta_mut(object).remove("managedFields");
-    let target = main_target(resource);
-    let nothing = blank(resource);
-    let managers = updated(resource, &target, Managers::new(), &nothing, object, write);
-    set_managed(object, &managers);
+    updated(resource, &main_target(resource), Managers::new(), &blank(resource), object, write)
 }
 
-/// Records who owns what after an update. `object` is what will be stored, but for the ownership itself.
-pub(super) fn own_updated(target: &Target, current: &Value, object: &mut Value, write: &Write) {
+/// Who owns what after an update. `object` is what will be stored; what it says of ownership itself is taken out of it.
+pub(super) fn own_updated(target: &Target, current: &Object, object: &mut Value, write: &Write) -> Managers {
     let resource = &target.resource;
     let given = object::meta_mut(object).remove("managedFields");
-    let live = object::meta(current).get("managedFields");
     let managers = match &given {
         // One empty entry is the documented way to forget all ownership; an empty list is a client that did not know better.
         Some(Value::Array(entries)) if entries.len() == 1 && entries[0] == json!({}) => {
-            return;
+            return Managers::new();
         }
         Some(Value::Array(entries)) if !entries.is_empty() && target.subresource == Subresource::Main => {
             managers::read(given.as_ref())
         }
-        _ => managers::read(live),
+        _ => current.managers().clone(),
     };
     // An object that nobody is recorded for stays so until someone applies.
-    if managers.is_empty() && live.is_none() {
-        return;
+    if managers.is_empty() && current.managers().is_empty() {
+        return managers;
     }
-    let managers = updated(resource, &manager_target(target), managers, current, object, write);
-    set_managed(object, &managers);
+    updated(resource, &manager_target(target), managers, current.plain(), object, write)
 }
 
 struct ManagerTarget {
@@ -105,8 +102,13 @@ fn updated(
     managers
 }
 
-/// The object after an apply, its ownership included; the live object when nothing changes.
-pub(super) fn apply(target: &Target, current: Option<&Value>, config: Value, write: &Write) -> Result<Value, ApiError> {
+/// The object after an apply, and who owns what of it; the live object when nothing changes.
+pub(super) fn apply(
+    target: &Target,
+    current: Option<&Object>,
+    config: Value,
+    write: &Write,
+) -> Result<(Value, Managers), ApiError> {
     let resource = &target.resource;
     let shape = Shape::root(&resource.schema);
     let mut managers = match current {
@@ -127,8 +129,8 @@ pub(super) fn apply(target: &Target, current: Option<&Value>, config: Value, wri
 
     forget_server_fields(&mut config);
     let blank = blank(resource);
-    let live = current.unwrap_or(&blank);
-    let mut merged = without_managed(live);
+    let live = current.map_or(&blank, |current| &**current.plain());
+    let mut merged = live.clone();
     merge::merge(shape, &mut merged, config);
     if let Some(former) = &former {
         // Who states all that it stated before gives nothing up.
@@ -140,12 +142,12 @@ pub(super) fn apply(target: &Target, current: Option<&Value>, config: Value, wri
     }
     take_over(shape, &mut managers, &me, live, &merged, write)?;
     let fields = |owned: &Owned| owned.fields.clone();
-    let changed = !same_but_for_managed(live, &merged) || managers.get(&me).map(fields) != former.as_ref().map(fields);
+    let changed = *live != merged || managers.get(&me).map(fields) != former.as_ref().map(fields);
     if changed && let Some(mine) = managers.get_mut(&me) {
         mine.time = object::time(write.now);
     }
-    set_managed(&mut merged, &managers);
-    Ok(merged)
+    managers.retain(|_, owned| !owned.fields.is_empty());
+    Ok((merged, managers))
 }
 
 fn repeated(resource: &Resource, config: &Value, path: &str) -> ApiError {
@@ -164,12 +166,11 @@ fn repeated(resource: &Resource, config: &Value, path: &str) -> ApiError {
 }
 
 /// The recorded managers; of an object without any record, one that owns all there is.
-fn recorded(resource: &Resource, target: &Target, current: &Value, write: &Write) -> Managers {
-    let managers = managers::read(object::meta(current).get("managedFields"));
-    if !managers.is_empty() {
-        return managers;
+fn recorded(resource: &Resource, target: &Target, current: &Object, write: &Write) -> Managers {
+    if !current.managers().is_empty() {
+        return current.managers().clone();
     }
-    let everything = merge::compare(Shape::root(&resource.schema), &blank(resource), current).added;
+    let everything = merge::compare(Shape::root(&resource.schema), &blank(resource), current.plain()).added;
     let fields = everything.difference(&UNOWNED).without_subtrees(&not_of_endpoint(target));
     let manager = Manager::new(Operation::Update, BEFORE_FIRST_APPLY, &resource.api_version(), Subresource::Main);
     Managers::from([(manager, Owned { fields, version: resource.api_version(), time: object::time(write.now) })])
@@ -268,36 +269,13 @@ fn not_of_endpoint(target: &Target) -> FieldSet {
     }
 }
 
-/// Whether two objects differ in nothing but the times in `managedFields`: such a write is no write.
-pub(super) fn same_but_for_times(one: &Value, other: &Value) -> bool {
-    let managed = |object| object::meta(object).get("managedFields").and_then(Value::as_array);
-    let (ours, theirs) = (managed(one).map_or(&[][..], Vec::as_slice), managed(other).map_or(&[][..], Vec::as_slice));
-    // Entries are ordered by their times, so the order says nothing either; no two are of the same manager.
-    ours.len() == theirs.len()
-        && ours.iter().all(|entry| theirs.iter().any(|other| same_but_for(entry, other, "time")))
-        && same_but_for_managed(one, other)
-}
-
-fn same_but_for_managed(one: &Value, other: &Value) -> bool {
-    let ((Some(ours), Some(theirs)), (our_meta, their_meta)) =
-        ((one.as_object(), other.as_object()), (one.get("metadata"), other.get("metadata")))
-    else {
-        return one == other;
-    };
-    let nothing = json!({});
-    same_but_for(our_meta.unwrap_or(&nothing), their_meta.unwrap_or(&nothing), "managedFields")
-        && entries_but(ours, "metadata").eq(entries_but(theirs, "metadata"))
-}
-
-fn same_but_for(one: &Value, other: &Value, field: &str) -> bool {
-    match (one.as_object(), other.as_object()) {
-        (Some(one), Some(other)) => entries_but(one, field).eq(entries_but(other, field)),
-        _ => one == other,
-    }
-}
-
-fn entries_but<'a>(map: &'a Map<String, Value>, field: &'a str) -> impl Iterator<Item = (&'a String, &'a Value)> {
-    map.iter().filter(move |(name, _)| *name != field)
+/// Whether an object differs from the current one in nothing but since when who owns what: such a write is no write.
+pub(super) fn same_but_for_times(current: &Object, object: &Value, managers: &Managers) -> bool {
+    let same = |one: &Owned, other: &Owned| one.fields == other.fields && one.version == other.version;
+    let ours = current.managers();
+    ours.len() == managers.len()
+        && ours.iter().zip(managers).all(|((one, owned), (other, others))| one == other && same(owned, others))
+        && **current.plain() == *object
 }
 
 /// An object of the kind with nothing in it. A typed server's structs are there even when empty, so nobody comes to own them.
@@ -311,34 +289,10 @@ fn blank(resource: &Resource) -> Value {
     blank
 }
 
-/// A copy without the record of ownership (`managedFields`), which is the longest part of many objects.
-pub fn without_managed(object: &Value) -> Value {
-    let Some(fields) = object.as_object() else { return object.clone() };
-    let copied = fields.iter().map(|(name, value)| {
-        let value = match value {
-            Value::Object(meta) if name == "metadata" => {
-                entries_but(meta, "managedFields").map(|(name, value)| (name.clone(), value.clone())).collect()
-            }
-            other => other.clone(),
-        };
-        (name.clone(), value)
-    });
-    let mut object: Value = copied.collect();
-    object::meta_mut(&mut object);
-    object
-}
-
 /// What an apply configuration says about identity and history is checked elsewhere and never merged.
 fn forget_server_fields(config: &mut Value) {
     let meta = object::meta_mut(config);
     for field in ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"] {
         meta.remove(field);
     }
-}
-
-fn set_managed(object: &mut Value, managers: &Managers) {
-    match managers::write(managers) {
-        Some(entries) => object::meta_mut(object).insert("managedFields".into(), entries),
-        None => object::meta_mut(object).remove("managedFields"),
-    };
 }

@@ -192,22 +192,14 @@ pub(super) fn wanted_differs(resource: &Resource, old: &Value, new: &Value) -> b
     if !resource.custom && kind(resource) != Kind::EndpointSlice {
         return old["spec"] != new["spec"];
     }
-    let wanted = |object: &Value| {
-        let mut object = object.clone();
-        let labels = object::meta(&object).get("labels").cloned().unwrap_or_default();
-        if let Some(map) = object.as_object_mut() {
-            map.remove("metadata");
-            if resource.has_status {
-                map.remove("status");
-            }
-            // The labels of a slice say which Service it belongs to: they are part of what is wanted.
-            if !resource.custom {
-                map.insert("labels".into(), labels);
-            }
-        }
-        object
-    };
-    wanted(old) != wanted(new)
+    let of_status = |field: &str| resource.has_status && field == "status";
+    fn fields(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+        object.as_object().into_iter().flatten()
+    }
+    let wanted = |(field, _): &(&String, &Value)| *field != "metadata" && !of_status(field);
+    // The labels of a slice say which Service it belongs to: they are part of what is wanted.
+    let labels = |object| object::meta(object).get("labels");
+    !fields(old).filter(wanted).eq(fields(new).filter(wanted)) || (!resource.custom && labels(old) != labels(new))
 }
 
 /// Whether an update may create.

@@ -4,6 +4,7 @@
 //! pruned, defaulted and validated by their structural schema (wrong types refused with 422). What a client is told about unknown
 //! fields is its own choice.
 
+mod at;
 mod cel;
 mod default;
 mod optional;
@@ -20,7 +21,7 @@ use serde_json::Value;
 use super::object;
 use crate::error::{ApiError, FieldError};
 use crate::registry::{self, Resource};
-use crate::request::FieldValidation;
+use crate::request::{FieldValidation, PatchKind};
 
 pub(super) use default::{apply as apply_defaults, lacking as lacks_defaults};
 
@@ -43,7 +44,7 @@ pub(super) static METADATA: LazyLock<&'static Value> = LazyLock::new(|| {
 /// Decodes the body of a create or an update.
 pub(super) fn decode(resource: &Resource, mut object: Value, validation: FieldValidation) -> Result<Decoded, ApiError> {
     check_type(resource, &mut object)?;
-    let unknown = known_fields(resource, &mut object)?;
+    let unknown = known_fields(resource, &mut object, None)?;
     let warnings = match validation {
         FieldValidation::Strict if !unknown.is_empty() => {
             return Err(cannot_handle(resource, &format!("strict decoding error: {}", list(&unknown))));
@@ -54,15 +55,18 @@ pub(super) fn decode(resource: &Resource, mut object: Value, validation: FieldVa
     Ok(Decoded { object, warnings })
 }
 
-/// Decodes the result of a patch. What was unknown before the patch (there is none in our store) is no concern of the patch.
+/// Decodes the result of a patch. What was unknown before the patch (there is none in our store) is no concern of the patch; and what
+/// a merge patch does not mention is as it was stored.
 pub(super) fn decode_patched(
     resource: &Resource,
     mut object: Value,
+    kind: PatchKind,
     body: &Value,
     validation: FieldValidation,
 ) -> Result<Decoded, ApiError> {
     check_type(resource, &mut object)?;
-    let unknown = known_fields(resource, &mut object)?;
+    let touched = (kind == PatchKind::Merge).then_some(body);
+    let unknown = known_fields(resource, &mut object, touched)?;
     if validation == FieldValidation::Strict && !unknown.is_empty() {
         let shown = Value::from(body.to_string());
         let error = FieldError::invalid("patch", &shown, format!("strict decoding error: {}", list(&unknown)));
@@ -90,11 +94,11 @@ pub(super) fn decode_applied(resource: &Resource, mut object: Value) -> Result<V
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
     let mut unknown = if resource.custom {
-        let mut unknown = typed_metadata(resource, &mut object)?;
-        unknown.extend(prune::prune(&resource.schema, &mut object));
+        let mut unknown = typed_metadata(resource, &mut object, None)?;
+        unknown.extend(prune::prune(&resource.schema, &mut object, None));
         unknown
     } else {
-        typed::decode(resource, &mut object)?
+        typed::decode(resource, &mut object, None)?
     };
     if unknown.is_empty() {
         return Ok(object);
@@ -144,19 +148,24 @@ pub(super) fn validate(resource: &Arc<Resource>, object: &Value, old: Option<&Va
 }
 
 /// Drops what the kind does not know and returns its paths; completes a custom object by its defaults.
-fn known_fields(resource: &Resource, object: &mut Value) -> Result<Vec<String>, ApiError> {
+fn known_fields(resource: &Resource, object: &mut Value, touched: Option<&Value>) -> Result<Vec<String>, ApiError> {
     if !resource.custom {
-        return typed::decode(resource, object);
+        return typed::decode(resource, object, touched);
     }
-    let mut unknown = typed_metadata(resource, object)?;
-    unknown.extend(prune::prune(&resource.schema, object));
+    let mut unknown = typed_metadata(resource, object, touched)?;
+    unknown.extend(prune::prune(&resource.schema, object, touched));
     default::apply(&resource.schema, object);
     Ok(unknown)
 }
 
-fn typed_metadata(resource: &Resource, object: &mut Value) -> Result<Vec<String>, ApiError> {
+fn typed_metadata(resource: &Resource, object: &mut Value, touched: Option<&Value>) -> Result<Vec<String>, ApiError> {
     let Some(metadata) = object.get_mut("metadata") else { return Ok(Vec::new()) };
-    typed::decode_part(resource, &METADATA, metadata, "metadata")
+    let touched = match touched.map(|touched| touched.get("metadata")) {
+        None => None,
+        Some(None) => return Ok(Vec::new()),
+        Some(touched) => touched,
+    };
+    typed::decode_part(resource, &METADATA, metadata, touched, "metadata")
 }
 
 fn list(unknown: &[String]) -> String {

@@ -2,11 +2,14 @@
 
 use serde_json::{Map, Value};
 
-/// Drops unspecified fields and returns their paths. The root's `apiVersion`, `kind` and `metadata` always stay.
-pub(super) fn prune(schema: &Value, object: &mut Value) -> Vec<String> {
+use super::at::At;
+
+/// Drops unspecified fields and returns their paths. The root's `apiVersion`, `kind` and `metadata` always stay. With what a merge
+/// patch touched, only there: the rest is as it was stored.
+pub(super) fn prune(schema: &Value, object: &mut Value, touched: Option<&Value>) -> Vec<String> {
     let mut unknown = Vec::new();
     if let Value::Object(map) = object {
-        fields(schema, map, "", Resource::Whole, &mut unknown);
+        fields(schema, map, touched, At::Start(""), Resource::Whole, &mut unknown);
     }
     unknown.sort();
     unknown
@@ -19,48 +22,55 @@ enum Resource {
     No,
 }
 
-fn fields(schema: &Value, map: &mut Map<String, Value>, path: &str, resource: Resource, unknown: &mut Vec<String>) {
+fn fields(
+    schema: &Value,
+    map: &mut Map<String, Value>,
+    touched: Option<&Value>,
+    path: At<'_>,
+    resource: Resource,
+    unknown: &mut Vec<String>,
+) {
     let properties = schema.get("properties").and_then(Value::as_object);
     let additional = schema.get("additionalProperties").filter(|schema| **schema != Value::Bool(false));
     let open = schema["x-kubernetes-preserve-unknown-fields"] == true;
-    let keys: Vec<String> = map.keys().cloned().collect();
-    for key in keys {
+    let touched = touched.and_then(Value::as_object);
+    map.retain(|key, value| {
+        if touched.is_some_and(|touched| !touched.contains_key(key)) {
+            return true;
+        }
         let of_resource = resource == Resource::Whole && matches!(key.as_str(), "apiVersion" | "kind" | "metadata");
-        let at = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-        let Some(field) = properties.and_then(|all| all.get(&key)).or(additional) else {
-            if !open && !of_resource {
-                map.remove(&key);
-                unknown.push(at);
-            }
-            continue;
+        let at = At::Field(&path, key);
+        let Some(field) = properties.and_then(|all| all.get(key)).or(additional) else {
+            let kept = open || of_resource;
+            unknown.extend((!kept).then(|| at.to_string()));
+            return kept;
         };
         if of_resource {
-            continue;
+            return true;
         }
-        let Some(value) = map.get_mut(&key) else { continue };
         // A null that the schema does not allow is nothing; the default may take its place.
         if value.is_null() && field["nullable"] != true && !is_open(field) {
-            map.remove(&key);
-            continue;
+            return false;
         }
-        inside(field, value, &at, unknown);
-    }
+        inside(field, value, touched.and_then(|touched| touched.get(key)), at, unknown);
+        true
+    });
 }
 
 fn is_open(schema: &Value) -> bool {
     schema["x-kubernetes-preserve-unknown-fields"] == true && schema.get("type").is_none()
 }
 
-fn inside(schema: &Value, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
+fn inside(schema: &Value, value: &mut Value, touched: Option<&Value>, path: At<'_>, unknown: &mut Vec<String>) {
     match value {
         Value::Object(map) => {
             let whole = if schema["x-kubernetes-embedded-resource"] == true { Resource::Whole } else { Resource::No };
-            fields(schema, map, path, whole, unknown);
+            fields(schema, map, touched, path, whole, unknown);
         }
         Value::Array(items) => {
             if let Some(schema) = schema.get("items") {
                 for (index, item) in items.iter_mut().enumerate() {
-                    inside(schema, item, &format!("{path}[{index}]"), unknown);
+                    inside(schema, item, None, At::Item(&path, index), unknown);
                 }
             }
         }
@@ -75,7 +85,7 @@ mod tests {
     use serde_json::json;
 
     fn pruned(schema: Value, mut object: Value) -> (Value, Vec<String>) {
-        let unknown = prune(&schema, &mut object);
+        let unknown = prune(&schema, &mut object, None);
         (object, unknown)
     }
 

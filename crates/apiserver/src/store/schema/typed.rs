@@ -6,24 +6,31 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use super::at::At;
 use super::{cannot_handle, quantity};
 use crate::error::ApiError;
 use crate::registry::Resource;
 
 /// Brings an object into its typed form and returns the paths of the fields that its kind does not have.
-pub(super) fn decode(resource: &Resource, object: &mut Value) -> Result<Vec<String>, ApiError> {
-    decode_part(resource, &resource.schema, object, "")
+pub(super) fn decode(
+    resource: &Resource,
+    object: &mut Value,
+    touched: Option<&Value>,
+) -> Result<Vec<String>, ApiError> {
+    decode_part(resource, &resource.schema, object, touched, "")
 }
 
-/// The same for a part at `path`, such as the metadata of a custom object.
+/// The same for a part at `path`, such as the metadata of a custom object. With what a merge patch touched, only that: the rest is as
+/// it was stored, which is in its typed form.
 pub(super) fn decode_part(
     resource: &Resource,
     schema: &Value,
     part: &mut Value,
+    touched: Option<&Value>,
     path: &str,
 ) -> Result<Vec<String>, ApiError> {
     let mut decoder = Decoder { resource, unknown: Vec::new() };
-    decoder.value(schema, part, path)?;
+    decoder.value(schema, part, touched, At::Start(path))?;
     // A typed server reads metadata first.
     decoder.unknown.sort_by_key(|path| (!path.starts_with("metadata."), path.clone()));
     Ok(decoder.unknown)
@@ -35,15 +42,21 @@ struct Decoder<'a> {
 }
 
 impl Decoder<'_> {
-    fn value(&mut self, schema: &Value, value: &mut Value, path: &str) -> Result<(), ApiError> {
+    fn value(
+        &mut self,
+        schema: &Value,
+        value: &mut Value,
+        touched: Option<&Value>,
+        path: At<'_>,
+    ) -> Result<(), ApiError> {
         if schema["x-kubernetes-int-or-string"] == true {
             return self.int_or_string(schema, value, path);
         }
         match (schema["type"].as_str(), &mut *value) {
-            (Some("object"), Value::Object(map)) => self.object(schema, map, path),
+            (Some("object"), Value::Object(map)) => self.object(schema, map, touched.and_then(Value::as_object), path),
             (Some("array"), Value::Array(items)) => {
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.value(&schema["items"], item, &format!("{path}[{index}]"))?;
+                    self.value(&schema["items"], item, None, At::Item(&path, index))?;
                 }
                 Ok(())
             }
@@ -59,39 +72,49 @@ impl Decoder<'_> {
         }
     }
 
-    fn object(&mut self, schema: &Value, map: &mut Map<String, Value>, path: &str) -> Result<(), ApiError> {
-        map.retain(|_, value| !value.is_null());
+    fn object(
+        &mut self,
+        schema: &Value,
+        map: &mut Map<String, Value>,
+        touched: Option<&Map<String, Value>>,
+        path: At<'_>,
+    ) -> Result<(), ApiError> {
         let properties = schema.get("properties").and_then(Value::as_object);
         let additional = schema.get("additionalProperties").filter(|schema| schema.is_object());
         if properties.is_none() && additional.is_none() {
+            map.retain(|_, value| !value.is_null());
             return Ok(());
         }
         let open = schema["x-kubernetes-preserve-unknown-fields"] == true;
         let required = schema.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let keys: Vec<String> = map.keys().cloned().collect();
-        for key in keys {
-            let at = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            let Some(field) = properties.and_then(|all| all.get(&key)).or(additional) else {
-                if !open {
-                    map.remove(&key);
-                    self.unknown.push(at);
-                }
-                continue;
-            };
-            let Some(value) = map.get_mut(&key) else { continue };
-            self.value(field, value, &at)?;
-            let empty_map = field.get("additionalProperties").is_some() && value.as_object().is_some_and(Map::is_empty);
-            let empty_list = value.as_array().is_some_and(Vec::is_empty);
-            let empty_text = path == "metadata" && value == "";
-            let is_field = properties.is_some_and(|all| all.contains_key(&key));
-            if is_field && (empty_map || empty_list || empty_text) && !required.iter().any(|one| *one == *key) {
-                map.remove(&key);
+        let mut refused = Ok(());
+        map.retain(|key, value| {
+            if value.is_null() {
+                return false;
             }
-        }
-        Ok(())
+            if refused.is_err() || touched.is_some_and(|touched| !touched.contains_key(key)) {
+                return true;
+            }
+            let of_struct = properties.and_then(|all| all.get(key));
+            let Some(field) = of_struct.or(additional) else {
+                if !open {
+                    self.unknown.push(At::Field(&path, key).to_string());
+                }
+                return open;
+            };
+            refused = self.value(field, value, touched.and_then(|touched| touched.get(key)), At::Field(&path, key));
+            let empty = match &*value {
+                Value::Object(map) => map.is_empty() && field.get("additionalProperties").is_some(),
+                Value::Array(items) => items.is_empty(),
+                Value::String(text) => text.is_empty() && path.is_metadata(),
+                _ => false,
+            };
+            !(empty && of_struct.is_some()) || required.iter().any(|one| *one == **key)
+        });
+        refused
     }
 
-    fn int_or_string(&mut self, schema: &Value, value: &mut Value, path: &str) -> Result<(), ApiError> {
+    fn int_or_string(&mut self, schema: &Value, value: &mut Value, path: At<'_>) -> Result<(), ApiError> {
         let is_quantity = schema["format"] == "quantity";
         match value {
             Value::Number(number) if is_quantity => {
@@ -142,14 +165,15 @@ impl Decoder<'_> {
         }
     }
 
-    fn wrong_type(&self, schema: &Value, value: &Value, path: &str) -> ApiError {
+    fn wrong_type(&self, schema: &Value, value: &Value, path: At<'_>) -> ApiError {
+        let path = path.to_string();
         let owner = if path == "metadata" || path.starts_with("metadata.") {
             "ObjectMeta"
         } else {
             self.resource.kind.as_str()
         };
         // A typed server names the field of the struct, not the element inside of it.
-        let field: String = path.split('[').next().unwrap_or(path).into();
+        let field: String = path.split('[').next().unwrap_or(&path).into();
         let field = match (field.strip_prefix("metadata."), self.resource.custom) {
             (Some(rest), true) => rest.split('.').next().unwrap_or(rest).to_owned(),
             (Some(rest), false) => format!("metadata.{}", rest.split('.').next().unwrap_or(rest)),
@@ -218,20 +242,20 @@ mod tests {
     #[test]
     fn unknown_fields_drop_and_are_named() {
         let mut object = json!({"metadata": {"name": "a", "foo": 1}, "bar": {"x": 1}, "data": {"k": "v"}});
-        assert_eq!(decode(&resource("configmaps"), &mut object).unwrap(), ["metadata.foo", "bar"]);
+        assert_eq!(decode(&resource("configmaps"), &mut object, None).unwrap(), ["metadata.foo", "bar"]);
         assert_eq!(object, json!({"metadata": {"name": "a"}, "data": {"k": "v"}}));
     }
 
     #[test]
     fn a_wrong_type_is_refused_as_go_words_it() {
         let mut object = json!({"metadata": {"name": "a"}, "data": {"a": 1}});
-        let error = decode(&resource("configmaps"), &mut object).unwrap_err();
+        let error = decode(&resource("configmaps"), &mut object, None).unwrap_err();
         assert_eq!(
             error.message,
             "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.data of type string"
         );
         let mut object = json!({"metadata": {"name": "a", "labels": "x"}});
-        assert!(decode(&resource("configmaps"), &mut object).unwrap_err().message.ends_with(
+        assert!(decode(&resource("configmaps"), &mut object, None).unwrap_err().message.ends_with(
             "json: cannot unmarshal string into Go struct field ObjectMeta.metadata.labels of type map[string]string"
         ));
     }
@@ -242,7 +266,7 @@ mod tests {
             "metadata": {"name": "a", "creationTimestamp": null, "labels": {}, "namespace": ""},
             "spec": {"containers": [{"name": "c", "resources": {}, "args": []}], "volumes": [{"name": "v", "emptyDir": {}}]},
         });
-        decode(&resource("pods"), &mut object).unwrap();
+        decode(&resource("pods"), &mut object, None).unwrap();
         assert_eq!(
             object,
             json!({"metadata": {"name": "a"}, "spec": {
@@ -254,10 +278,10 @@ mod tests {
     #[test]
     fn quantities_and_times_become_canonical() {
         let mut object = json!({"spec": {"resources": {"requests": {"storage": "1024Mi", "cpu": 1}}}});
-        decode(&resource("persistentvolumeclaims"), &mut object).unwrap();
+        decode(&resource("persistentvolumeclaims"), &mut object, None).unwrap();
         assert_eq!(object["spec"]["resources"]["requests"], json!({"storage": "1Gi", "cpu": "1"}));
         let mut lease = json!({"spec": {"renewTime": "2026-01-01T02:00:00.5+01:00"}});
-        decode(&resource("leases"), &mut lease).unwrap();
+        decode(&resource("leases"), &mut lease, None).unwrap();
         assert_eq!(lease["spec"]["renewTime"], "2026-01-01T01:00:00.500000Z");
     }
 }

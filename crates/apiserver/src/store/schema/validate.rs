@@ -127,8 +127,12 @@ fn object(schema: &Value, map: &Map<String, Value>, old: Option<&Value>, path: &
         if path.is_empty() && matches!(key.as_str(), "metadata" | "apiVersion" | "kind") {
             continue;
         }
+        let before = old.and_then(|old| old.get(key));
+        if before == Some(new) {
+            continue;
+        }
         if let Some(field) = properties.and_then(|all| all.get(key)).or(additional) {
-            value(field, new, old.and_then(|old| old.get(key)), &join(key), errors);
+            value(field, new, before, &join(key), errors);
         }
     }
     for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -224,8 +228,11 @@ fn string(schema: &Value, text: &str, path: &str, errors: &mut Vec<FieldError>) 
 fn matches(pattern: &str, text: &str) -> bool {
     static COMPILED: LazyLock<Mutex<HashMap<String, Option<Regex>>>> = LazyLock::new(Mutex::default);
     let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-    let regex = compiled.entry(pattern.to_owned()).or_insert_with(|| Regex::new(pattern).ok());
-    regex.as_ref().is_some_and(|regex| regex.is_match(text))
+    if !compiled.contains_key(pattern) {
+        compiled.insert(pattern.to_owned(), Regex::new(pattern).ok());
+    }
+    let regex = compiled.get(pattern).and_then(Option::as_ref);
+    regex.is_some_and(|regex| regex.is_match(text))
 }
 
 fn has_format(format: &str, text: &str) -> bool {
