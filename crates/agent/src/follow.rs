@@ -265,10 +265,14 @@ impl Instance {
                 }
                 let written = self.write_settings(RunAs::Standby(leader.as_ref().map(|(_, place)| place)));
                 // A volume that can't be written to is tried again: PostgreSQL goes on by what it has.
-                unwritten = written.as_ref().inspect_err(|error| tracing::error!(%error, "unconfigured")).is_err();
-                if written.is_ok_and(|changed| changed) {
-                    now.postmaster.order(Order::Reload).await;
-                    configuration.written();
+                unwritten = written.is_err();
+                match written {
+                    Ok(true) => {
+                        now.postmaster.order(Order::Reload).await;
+                        configuration.written();
+                    }
+                    Ok(false) => {}
+                    Err(error) => tracing::error!(%error, "the configuration can't be written"),
                 }
             }
             if !now.session.is_usable() {
