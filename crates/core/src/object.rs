@@ -5,6 +5,8 @@
 //! that we set (drift). Never: a write because the API server filled in a default, or because another party wrote a field of
 //! its own.
 
+use std::sync::Arc;
+
 use bellwether_api::labels;
 use serde_json::Value;
 
@@ -89,7 +91,7 @@ pub struct Desired {
     /// Its name.
     pub name: String,
     /// What is sent: `apiVersion`, `kind`, `metadata`, the rest, and the hash of all that.
-    pub value: Value,
+    pub value: Arc<Value>,
 }
 
 impl Desired {
@@ -104,12 +106,12 @@ impl Desired {
         value["kind"] = name_of_kind.into();
         let hash = hash(&value);
         value["metadata"]["annotations"][labels::APPLIED_HASH] = hash.into();
-        Self { kind, name: name.into(), value }
+        Self { kind, name: name.into(), value: Arc::new(value) }
     }
 
     /// The same with further owners, which are no part of the hash: they come and go, and whoever is gone is no difference.
     pub fn also_owned_by(mut self, owners: impl Iterator<Item = Value>) -> Self {
-        match &mut self.value["metadata"]["ownerReferences"] {
+        match &mut Arc::make_mut(&mut self.value)["metadata"]["ownerReferences"] {
             Value::Array(all) => all.extend(owners),
             none => *none = owners.collect(),
         }
@@ -119,7 +121,7 @@ impl Desired {
     /// Whether `observed` is what we want but for an owner.
     pub fn lacks_only_owners(&self, observed: &Value) -> bool {
         let mut rest = self.clone();
-        if let Some(metadata) = rest.value["metadata"].as_object_mut() {
+        if let Some(metadata) = Arc::make_mut(&mut rest.value)["metadata"].as_object_mut() {
             metadata.remove("ownerReferences");
         }
         rest.holds_in(observed) && !self.holds_in(observed)
@@ -138,10 +140,11 @@ impl Desired {
 
     /// Whether `observed` already is what we want.
     pub fn holds_in(&self, observed: &Value) -> bool {
+        let Some(observed) = observed.as_object() else { return false };
         // Items of a list come without `apiVersion` and `kind`.
-        let said =
+        let mut said =
             self.value.as_object().into_iter().flatten().filter(|(key, _)| *key != "apiVersion" && *key != "kind");
-        holds(&Value::Object(said.map(|(key, value)| (key.clone(), value.clone())).collect()), observed)
+        said.all(|(key, value)| field_holds(key, value, observed.get(key)))
     }
 }
 
@@ -149,17 +152,23 @@ impl Desired {
 /// which others may add.
 fn holds(desired: &Value, observed: &Value) -> bool {
     match (desired, observed) {
-        (Value::Object(want), Value::Object(have)) => want.iter().all(|(key, value)| match (value, have.get(key)) {
-            (Value::Array(want), Some(Value::Array(have))) if key == "ownerReferences" || key == "finalizers" => {
-                want.iter().all(|item| have.iter().any(|other| holds(item, other)))
-            }
-            (value, Some(other)) => holds(value, other),
-            (value, None) => says_nothing(value),
-        }),
+        (Value::Object(want), Value::Object(have)) => {
+            want.iter().all(|(key, value)| field_holds(key, value, have.get(key)))
+        }
         (Value::Array(want), Value::Array(have)) => {
             want.len() == have.len() && want.iter().zip(have).all(|(item, other)| holds(item, other))
         }
         (want, have) => want == have,
+    }
+}
+
+fn field_holds(key: &str, desired: &Value, observed: Option<&Value>) -> bool {
+    match (desired, observed) {
+        (Value::Array(want), Some(Value::Array(have))) if key == "ownerReferences" || key == "finalizers" => {
+            want.iter().all(|item| have.iter().any(|other| holds(item, other)))
+        }
+        (desired, Some(observed)) => holds(desired, observed),
+        (desired, None) => says_nothing(desired),
     }
 }
 
@@ -250,7 +259,7 @@ mod tests {
     #[test]
     fn defaults_and_other_writers_fields_are_not_a_difference() {
         let desired = service(&json!({"metadata": {"name": "a"}, "spec": {"ports": [{"port": 1}]}}));
-        let mut stored = desired.value.clone();
+        let mut stored = Value::clone(&desired.value);
         stored["metadata"]["uid"] = "u".into();
         stored.as_object_mut().unwrap().retain(|key, _| key != "apiVersion" && key != "kind");
         stored["spec"]["clusterIP"] = "10.0.0.1".into();
@@ -261,7 +270,7 @@ mod tests {
     #[test]
     fn drift_in_a_field_that_we_set_is_a_difference() {
         let desired = service(&json!({"spec": {"ports": [{"port": 1}]}}));
-        let mut stored = desired.value.clone();
+        let mut stored = Value::clone(&desired.value);
         stored["spec"]["ports"][0]["port"] = 2.into();
         assert!(!desired.holds_in(&stored));
     }
@@ -275,7 +284,7 @@ mod tests {
     #[test]
     fn an_owner_that_somebody_added_is_left_alone() {
         let desired = service(&json!({"metadata": {"ownerReferences": [{"uid": "ours"}]}}));
-        let mut stored = desired.value.clone();
+        let mut stored = Value::clone(&desired.value);
         stored["metadata"]["ownerReferences"] = json!([{"uid": "theirs"}, {"uid": "ours", "kind": "X"}]);
         assert!(desired.holds_in(&stored));
     }
@@ -286,7 +295,7 @@ mod tests {
         let desired = plain.clone().also_owned_by([json!({"uid": "b"})].into_iter());
         assert!(desired.lacks_only_owners(&plain.value) && !desired.lacks_only_owners(&desired.value));
         assert!(plain.holds_in(&desired.value), "one too many is no difference");
-        let mut drifted = plain.value.clone();
+        let mut drifted = Value::clone(&plain.value);
         drifted["spec"]["type"] = "NodePort".into();
         assert!(!desired.lacks_only_owners(&drifted));
     }

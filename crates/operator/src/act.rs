@@ -16,7 +16,7 @@ use bellwether_runtime::watch::Key;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use kube::ResourceExt;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::caches::Caches;
 use crate::failure::Failure;
@@ -42,10 +42,10 @@ impl<P: Port> Actor<'_, P> {
         let doing = || action.to_string();
         match &action.effect {
             Effect::Apply(desired) => {
-                self.write(desired.kind, &desired.name, Verb::Apply(desired.value.clone()), doing).await
+                self.write(desired.kind, &desired.name, Verb::Apply(Value::clone(&desired.value)), doing).await
             }
             Effect::Create(desired) => {
-                self.write(desired.kind, &desired.name, Verb::Create(desired.value.clone()), doing).await
+                self.write(desired.kind, &desired.name, Verb::Create(Value::clone(&desired.value)), doing).await
             }
             Effect::Issue(order) => self.issue(order, now, doing).await,
             Effect::AnnotateVolume { target, annotations } => {
@@ -90,7 +90,7 @@ impl<P: Port> Actor<'_, P> {
         };
         let filled = secrets::fill(self.port.mint(), order, Sources { existing, authority, owner_password }, now)
             .map_err(|error| Failure::Secret { doing: doing(), cause: error.to_string() })?;
-        let mut value = order.shape.value.clone();
+        let mut value = Value::clone(&order.shape.value);
         for (key, content) in filled {
             value["data"][key] = BASE64.encode(content).into();
         }

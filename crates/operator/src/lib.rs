@@ -16,6 +16,7 @@ mod act;
 mod caches;
 mod events;
 mod failure;
+mod familiar;
 pub mod listen;
 mod metrics;
 pub mod mint;

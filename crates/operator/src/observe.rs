@@ -2,13 +2,13 @@
 //!
 //! Never: calls a cluster absent because a cache doesn't have it. Volumes are deleted on that word, so the API server is asked.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bellwether_api::names::Names;
 use bellwether_core::contract::key;
 use bellwether_core::fact::Fact;
 use bellwether_core::object::Kind;
-use bellwether_core::observed::{self, Observed, Raw};
+use bellwether_core::observed::{self, Observed, Raw, Readings};
 use bellwether_runtime::watch::Key;
 use serde_json::Value;
 
@@ -17,7 +17,12 @@ use crate::failure::Failure;
 use crate::port::{Answer, Port, Request, Resource, Verb};
 
 /// Looks.
-pub async fn observe(port: &impl Port, caches: &Caches, key: &Key) -> Result<Observed, Failure> {
+pub async fn observe(
+    port: &impl Port,
+    caches: &Caches,
+    key: &Key,
+    readings: &Mutex<Readings>,
+) -> Result<Observed, Failure> {
     let children: std::collections::BTreeMap<_, _> =
         Kind::ALL.into_iter().map(|kind| (kind, caches.listing(kind, key))).collect();
     let cached = caches.clusters.group(key).get(&key.name).cloned();
@@ -33,7 +38,9 @@ pub async fn observe(port: &impl Port, caches: &Caches, key: &Key) -> Result<Obs
         Fact::Known(cluster) => owner_password(port, key, cluster, &children[&Kind::Secret]).await?,
         Fact::Absent | Fact::Unknown => Fact::Absent,
     };
-    Ok(observed::observe(&key.namespace, &key.name, Raw { cluster, children, owner_password }))
+    let mut readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
+    let raw = Raw { cluster, children, owner_password };
+    Ok(observed::observe_again(&key.namespace, &key.name, raw, &mut readings))
 }
 
 /// The cluster as the API server has it now.

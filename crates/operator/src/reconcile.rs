@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwether_api::v1::PostgresCluster;
 use bellwether_core::check::check;
 use bellwether_core::fact::Fact;
-use bellwether_core::plan::{self, Plan, plan};
+use bellwether_core::plan::{self, Plan, plan_keeping};
 use bellwether_runtime::queue::Outcome;
 use bellwether_runtime::watch::Key;
 use jiff::Timestamp;
@@ -14,6 +14,7 @@ use crate::act::Actor;
 use crate::caches::Caches;
 use crate::events::Events;
 use crate::failure::Failure;
+use crate::familiar::Familiars;
 use crate::observe::{namespace_ends, observe};
 use crate::port::Port;
 use crate::settings::Settings;
@@ -29,6 +30,8 @@ pub struct Reconciler<P> {
     pub settings: Settings,
     /// What was told.
     pub events: Events,
+    /// What earlier passes worked out.
+    pub familiars: Familiars,
 }
 
 impl<P: Port> Reconciler<P> {
@@ -56,11 +59,12 @@ impl<P: Port> Reconciler<P> {
     /// One pass: after how long to come back even if nothing changes, or why it did not get to its end.
     pub async fn pass(&self, key: &Key) -> Result<Option<Duration>, Failure> {
         let now = self.port.now();
-        let observed = observe(&self.port, &self.caches, key).await?;
+        let familiar = self.familiars.of(key);
+        let observed = observe(&self.port, &self.caches, key, &familiar.readings).await?;
         for unreadable in &observed.unreadable {
             tracing::warn!(object = unreadable, "object can't be read");
         }
-        let plan = plan(&observed, now, &self.settings.objects);
+        let plan = plan_keeping(&observed, now, &self.settings.objects, &familiar.kept);
         check(&plan, &observed).map_err(Failure::Forbidden)?;
         let acts = !plan.actions.is_empty() || !plan.events.is_empty();
         if acts && namespace_ends(&self.port, &key.namespace).await {

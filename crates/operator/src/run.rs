@@ -20,6 +20,7 @@ use tracing::Instrument;
 
 use crate::caches::{Caches, priority};
 use crate::events::Events;
+use crate::familiar::Familiars;
 use crate::listen::{self, ListenError, Listener, Pages};
 use crate::metrics::{Metrics, Sources};
 use crate::port::Kube;
@@ -114,7 +115,7 @@ fn start(
     }
     let workers = settings.workers;
     let port = Kube::new(client.clone(), office.clone());
-    let reconciler = Reconciler { port, caches, settings, events: Events::default() };
+    let reconciler = Reconciler { port, caches, settings, events: Events::default(), familiars: Familiars::default() };
     let shop = Arc::new(Shop { reconciler, queue, vitals, metrics });
     for _ in 0..workers {
         parts.spawn(shop.clone().work(office.clone(), shutdown.clone()));

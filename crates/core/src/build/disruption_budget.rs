@@ -13,8 +13,12 @@ use crate::object::{Desired, Kind};
 /// The budget. It counts what must stay, because `maxUnavailable` needs a controller that the disruption controller knows.
 pub fn disruption_budget(parent: &Parent<'_>) -> Desired {
     let name = parent.names.disruption_budget();
+    parent.built(Kind::PodDisruptionBudget, &name, &(), || build(parent, &name))
+}
+
+fn build(parent: &Parent<'_>, name: &str) -> Desired {
     let object = PodDisruptionBudget {
-        metadata: parent.owned(&name),
+        metadata: parent.owned(name),
         spec: Some(PodDisruptionBudgetSpec {
             min_available: Some(IntOrString::Int((parent.cluster.spec.replicas - 1).max(0))),
             selector: Some(LabelSelector { match_labels: Some(parent.selector()), ..LabelSelector::default() }),

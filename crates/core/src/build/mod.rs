@@ -5,6 +5,7 @@
 
 pub mod config;
 pub mod disruption_budget;
+mod kept;
 pub mod lease;
 pub mod pod;
 pub mod rbac;
@@ -23,6 +24,10 @@ use bellwether_api::names::Names;
 use bellwether_api::v1::PostgresCluster;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
+
+pub use kept::Kept;
+
+use crate::object::{Desired, Kind};
 
 /// What the operator was told at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +89,8 @@ pub struct Parent<'a> {
     pub uid: String,
     /// What the operator was told.
     pub settings: &'a Settings,
+    /// Where its objects are kept, if they are.
+    kept: Option<&'a Kept>,
 }
 
 impl<'a> Parent<'a> {
@@ -95,7 +102,29 @@ impl<'a> Parent<'a> {
             uid: cluster.uid()?,
             cluster,
             settings,
+            kept: None,
         })
+    }
+
+    /// With objects that were built before, as far as they were built from the same.
+    pub fn keeping(mut self, kept: &'a Kept) -> Self {
+        kept.open(&self);
+        self.kept = Some(kept);
+        self
+    }
+
+    /// An object of the cluster, made from it and from `from` alone.
+    fn built<F: PartialEq + Clone + Send + 'static>(
+        &self,
+        kind: Kind,
+        name: &str,
+        from: &F,
+        build: impl FnOnce() -> Desired,
+    ) -> Desired {
+        match self.kept {
+            Some(kept) => kept.or_built(kind, name, from, build),
+            None => build(),
+        }
     }
 
     /// The labels of everything.

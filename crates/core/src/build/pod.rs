@@ -40,7 +40,11 @@ pub fn pod(parent: &Parent<'_>, instance: &str, config_hash: &str) -> Desired {
 
 /// The hash that the pod of `instance` would have if it were made now.
 pub fn current_hash(parent: &Parent<'_>, instance: &str) -> String {
-    hash(&spec(parent, instance))
+    let hash = || hash(&spec(parent, instance));
+    match parent.kept {
+        Some(kept) => kept.pod_hash(instance, hash),
+        None => hash(),
+    }
 }
 
 fn hash(spec: &PodSpec) -> String {

@@ -16,33 +16,43 @@ use crate::observed::Pod;
 use crate::rbac;
 
 /// Service account, Role and RoleBinding of the agents of `instances`, which stay until the `pods` are gone.
-pub fn agent<'a>(
-    parent: &Parent<'_>,
-    instances: &[String],
-    pods: impl Iterator<Item = &'a Pod> + Clone,
-) -> Vec<Desired> {
+pub fn agent<'a>(parent: &Parent<'_>, instances: &[String], pods: impl Iterator<Item = &'a Pod>) -> Vec<Desired> {
     let name = parent.names.agent_account();
-    let account = ServiceAccount { metadata: parent.owned(&name), ..ServiceAccount::default() };
-    let role = Role { metadata: parent.owned(&name), rules: Some(rbac::agent_rules(&parent.names, instances)) };
+    let from = (instances.to_vec(), pods.map(|pod| (pod.name.clone(), pod.uid.clone())).collect::<Vec<_>>());
+    let built = |kind, build: fn(&Parent<'_>, &str, &[String]) -> Desired| {
+        parent.built(kind, &name, &from, || {
+            let owners =
+                from.1.iter().map(|(name, uid)| json!({ "apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid }));
+            build(parent, &name, instances).also_owned_by(owners)
+        })
+    };
+    vec![built(Kind::ServiceAccount, account), built(Kind::Role, role), built(Kind::RoleBinding, binding)]
+}
+
+fn account(parent: &Parent<'_>, name: &str, _: &[String]) -> Desired {
+    let account = ServiceAccount { metadata: parent.owned(name), ..ServiceAccount::default() };
+    Desired::of(Kind::ServiceAccount, name, &account)
+}
+
+fn role(parent: &Parent<'_>, name: &str, instances: &[String]) -> Desired {
+    let role = Role { metadata: parent.owned(name), rules: Some(rbac::agent_rules(&parent.names, instances)) };
+    Desired::of(Kind::Role, name, &role)
+}
+
+fn binding(parent: &Parent<'_>, name: &str, _: &[String]) -> Desired {
     let binding = RoleBinding {
-        metadata: parent.owned(&name),
+        metadata: parent.owned(name),
         role_ref: RoleRef {
             api_group: "rbac.authorization.k8s.io".to_owned(),
             kind: "Role".to_owned(),
-            name: name.clone(),
+            name: name.to_owned(),
         },
         subjects: Some(vec![Subject {
             kind: "ServiceAccount".to_owned(),
-            name: name.clone(),
+            name: name.to_owned(),
             namespace: Some(parent.namespace.clone()),
             ..Subject::default()
         }]),
     };
-    let three = vec![
-        Desired::of(Kind::ServiceAccount, &name, &account),
-        Desired::of(Kind::Role, &name, &role),
-        Desired::of(Kind::RoleBinding, &name, &binding),
-    ];
-    let owners = pods.map(|pod| json!({ "apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid }));
-    three.into_iter().map(|desired| desired.also_owned_by(owners.clone())).collect()
+    Desired::of(Kind::RoleBinding, name, &binding)
 }

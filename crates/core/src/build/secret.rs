@@ -64,7 +64,11 @@ pub struct Validity {
 /// The Secret without its contents.
 pub fn secret(parent: &Parent<'_>, kind: SecretKind, validity: Validity) -> Desired {
     let name = kind.name(parent);
-    let mut metadata = parent.owned(&name);
+    parent.built(Kind::Secret, &name, &validity, || build(parent, kind, &name, validity))
+}
+
+fn build(parent: &Parent<'_>, kind: SecretKind, name: &str, validity: Validity) -> Desired {
+    let mut metadata = parent.owned(name);
     let dated = [(labels::NOT_AFTER, validity.not_after), (labels::ISSUER_NOT_AFTER, validity.issuer)];
     metadata.annotations =
         Some(dated.into_iter().filter_map(|(key, at)| Some((key.to_owned(), at?.to_string()))).collect());

@@ -23,26 +23,30 @@ pub fn services(parent: &Parent<'_>) -> Vec<Desired> {
 }
 
 fn without_selector(parent: &Parent<'_>, name: &str) -> Desired {
-    let spec = ServiceSpec { type_: Some("ClusterIP".to_owned()), ports: Some(vec![port()]), ..ServiceSpec::default() };
-    service(parent, name, spec)
+    service(parent, name, || ServiceSpec {
+        type_: Some("ClusterIP".to_owned()),
+        ports: Some(vec![port()]),
+        ..ServiceSpec::default()
+    })
 }
 
 /// Gives each pod the name that certificates cover. Instances find each other by it before they are ready.
 fn headless(parent: &Parent<'_>) -> Desired {
-    let spec = ServiceSpec {
+    service(parent, &parent.names.pods(), || ServiceSpec {
         type_: Some("ClusterIP".to_owned()),
         cluster_ip: Some("None".to_owned()),
         selector: Some(parent.selector()),
         publish_not_ready_addresses: Some(true),
         ports: Some(vec![port()]),
         ..ServiceSpec::default()
-    };
-    service(parent, &parent.names.pods(), spec)
+    })
 }
 
-fn service(parent: &Parent<'_>, name: &str, spec: ServiceSpec) -> Desired {
-    let object = Service { metadata: parent.owned(name), spec: Some(spec), ..Service::default() };
-    Desired::of(Kind::Service, name, &object)
+fn service(parent: &Parent<'_>, name: &str, spec: impl FnOnce() -> ServiceSpec) -> Desired {
+    parent.built(Kind::Service, name, &(), || {
+        let object = Service { metadata: parent.owned(name), spec: Some(spec()), ..Service::default() };
+        Desired::of(Kind::Service, name, &object)
+    })
 }
 
 fn port() -> ServicePort {

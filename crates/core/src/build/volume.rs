@@ -13,15 +13,21 @@ use super::Parent;
 use crate::object::{Desired, Kind};
 use crate::observed::VolumeRole;
 
-/// The volumes that an instance should have, by what they hold.
-pub fn volumes(parent: &Parent<'_>, instance: &str) -> Vec<(VolumeRole, Desired)> {
+/// What the volumes of an instance hold.
+pub fn roles(parent: &Parent<'_>) -> impl Iterator<Item = VolumeRole> + use<> {
+    [Some(VolumeRole::Data), parent.cluster.spec.storage.wal.is_some().then_some(VolumeRole::Wal)].into_iter().flatten()
+}
+
+/// A volume of an instance, as it should be.
+pub fn volume(parent: &Parent<'_>, instance: &str, role: VolumeRole) -> Desired {
     let storage = &parent.cluster.spec.storage;
-    let data = claim(parent, instance, VolumeRole::Data, &storage.size, storage.storage_class.as_deref());
-    let wal = storage.wal.as_ref().map(|wal| {
-        let class = wal.storage_class.as_deref().or(storage.storage_class.as_deref());
-        claim(parent, instance, VolumeRole::Wal, &wal.size, class)
-    });
-    [Some((VolumeRole::Data, data)), wal.map(|wal| (VolumeRole::Wal, wal))].into_iter().flatten().collect()
+    let class = storage.storage_class.as_deref();
+    match (role, &storage.wal) {
+        (VolumeRole::Wal, Some(wal)) => {
+            claim(parent, instance, role, &wal.size, wal.storage_class.as_deref().or(class))
+        }
+        _ => claim(parent, instance, role, &storage.size, class),
+    }
 }
 
 /// What a volume is called.

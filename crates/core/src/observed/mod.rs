@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 pub use pod::{Pod, PodPhase, Trouble};
-pub use read::{Raw, observe};
+pub use read::{Raw, Readings, observe, observe_again};
 pub use volume::{Volume, VolumeRole};
 
 use crate::contract::{InstanceConfig, Leader};

@@ -10,7 +10,6 @@ use bellwether_api::v1::PostgresCluster;
 use k8s_openapi::api::coordination::v1 as coordination;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -29,28 +28,51 @@ pub struct Raw {
     pub owner_password: Fact<()>,
 }
 
+/// What was read from the objects of one cluster the last time: most of them are the same the next time.
+#[derive(Debug, Default)]
+pub struct Readings {
+    cluster: Reading<PostgresCluster>,
+    pods: Reading<Pod>,
+    volumes: Reading<Volume>,
+    secrets: Reading<Secret>,
+    leases: Reading<Lease>,
+}
+
+/// By name, each with the object that it was read from. It is held here, so no other object can have its address.
+type Reading<T> = BTreeMap<String, (Arc<Value>, T)>;
+
 /// Reads the world around the cluster called `name`.
-pub fn observe(namespace: &str, name: &str, mut raw: Raw) -> Observed {
+pub fn observe(namespace: &str, name: &str, raw: Raw) -> Observed {
+    observe_again(namespace, name, raw, &mut Readings::default())
+}
+
+/// The same, but for objects that were read before.
+pub fn observe_again(namespace: &str, name: &str, mut raw: Raw, readings: &mut Readings) -> Observed {
     let names = Names::of(name);
     let mut unreadable = vec![];
     let cluster = match raw.cluster {
-        Fact::Known(value) => match PostgresCluster::deserialize(&*value) {
-            Ok(cluster) => Fact::Known(cluster),
-            Err(why) => {
-                unreadable.push(format!("PostgresCluster {name}: {why}"));
-                Fact::Unknown
-            }
-        },
+        Fact::Known(value) => {
+            let only = Listing { complete: true, items: BTreeMap::from([(name.to_owned(), value)]) };
+            let read = |cluster: PostgresCluster| Some(cluster);
+            let mut read = decoded("PostgresCluster", &only, read, &mut readings.cluster, &mut unreadable);
+            read.items.remove(name).map_or(Fact::Unknown, Fact::Known)
+        }
         Fact::Absent => Fact::Absent,
         Fact::Unknown => Fact::Unknown,
     };
     let mut take = |kind| raw.children.remove(&kind).unwrap_or_default();
     let (pods, volumes, secrets) = (take(Kind::Pod), take(Kind::PersistentVolumeClaim), take(Kind::Secret));
     let leases = take(Kind::Lease);
-    let pods = decoded(Kind::Pod, &pods, Pod::read, &mut unreadable);
-    let volumes = decoded(Kind::PersistentVolumeClaim, &volumes, Volume::read, &mut unreadable);
-    let secrets = decoded(Kind::Secret, &secrets, read_secret, &mut unreadable);
-    let leases = decoded(Kind::Lease, &leases, read_lease, &mut unreadable);
+    let pods = decoded("Pod", &pods, |pod| Pod::read(&pod), &mut readings.pods, &mut unreadable);
+    let volumes = decoded(
+        "PersistentVolumeClaim",
+        &volumes,
+        |claim| Volume::read(&claim),
+        &mut readings.volumes,
+        &mut unreadable,
+    );
+    let secrets = decoded("Secret", &secrets, |secret| read_secret(&secret), &mut readings.secrets, &mut unreadable);
+    let leases = decoded("Lease", &leases, |lease| read_lease(&lease), &mut readings.leases, &mut unreadable);
     let config = match raw.children.get(&Kind::ConfigMap).map_or(Fact::Unknown, |maps| maps.get(&names.config())) {
         // What can't be read is treated as never written: it is our own object, and the plan writes it anew.
         Fact::Known(map) => {
@@ -86,17 +108,26 @@ pub(super) fn controller(metadata: &ObjectMeta) -> Option<String> {
     owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).next()
 }
 
-fn decoded<K: DeserializeOwned, T>(
-    kind: Kind,
+fn decoded<K: DeserializeOwned, T: Clone>(
+    kind: &str,
     listing: &Listing<Arc<Value>>,
-    read: impl Fn(&K) -> Option<T>,
+    read: impl Fn(K) -> Option<T>,
+    last: &mut Reading<T>,
     unreadable: &mut Vec<String>,
 ) -> Listing<T> {
     let mut result = Listing { complete: listing.complete, items: BTreeMap::new() };
+    last.retain(|name, (from, _)| listing.items.get(name).is_some_and(|value| Arc::ptr_eq(value, from)));
     for (name, value) in &listing.items {
+        if let Some((_, item)) = last.get(name) {
+            result.items.insert(name.clone(), item.clone());
+            continue;
+        }
         match K::deserialize(&**value) {
             Ok(object) => {
-                result.items.extend(read(&object).map(|item| (name.clone(), item)));
+                if let Some(item) = read(object) {
+                    last.insert(name.clone(), (value.clone(), item.clone()));
+                    result.items.insert(name.clone(), item);
+                }
             }
             Err(why) => {
                 result.complete = false;

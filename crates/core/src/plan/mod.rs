@@ -33,7 +33,7 @@ pub use conditions::refused;
 pub use instances::Members;
 pub use provision::effective_durability;
 
-use crate::build::{Parent, Settings};
+use crate::build::{Kept, Parent, Settings};
 use crate::fact::Fact;
 use crate::observed::Observed;
 use certificates::whole_seconds;
@@ -56,6 +56,11 @@ pub struct Plan {
 
 /// Plans for one cluster.
 pub fn plan(observed: &Observed, now: Timestamp, settings: &Settings) -> Plan {
+    plan_keeping(observed, now, settings, &Kept::default())
+}
+
+/// The same, with what was built for it before.
+pub fn plan_keeping(observed: &Observed, now: Timestamp, settings: &Settings, kept: &Kept) -> Plan {
     let now = whole_seconds(now);
     match &observed.cluster {
         Fact::Unknown => blind(observed),
@@ -64,7 +69,7 @@ pub fn plan(observed: &Observed, now: Timestamp, settings: &Settings) -> Plan {
             Plan { status: Some(status::deleting(cluster, now)), ..Plan::default() }
         }
         Fact::Known(cluster) => match Parent::of(cluster, settings) {
-            Some(parent) => for_cluster(observed, cluster, &parent, now),
+            Some(parent) => for_cluster(observed, cluster, &parent.keeping(kept), now),
             None => blind(observed),
         },
     }

@@ -107,13 +107,13 @@ impl Provision {
             return;
         }
         let mut leaving = vec![];
-        for (_, desired) in build::volume::volumes(parent, instance) {
-            match observed.volumes.get(&desired.name) {
+        for role in build::volume::roles(parent) {
+            match observed.volumes.get(&build::volume::name(parent, instance, role)) {
                 Fact::Known(volume) if volume.terminating => leaving.push(volume.name.clone()),
                 Fact::Known(_) => {}
                 Fact::Unknown => return self.wait(WaitingOn::Sight(vec![Kind::PersistentVolumeClaim.to_string()])),
                 Fact::Absent => self.actions.push(Action {
-                    effect: Effect::Create(desired),
+                    effect: Effect::Create(build::volume::volume(parent, instance, role)),
                     why: format!("instance {instance} keeps its data on it"),
                 }),
             }

@@ -154,7 +154,7 @@ impl World {
         match &action.effect {
             Effect::Apply(desired) => {
                 // The endpoints of the `rw` slice are another writer's.
-                let mut value = desired.value.clone();
+                let mut value = Value::clone(&desired.value);
                 if let Some(endpoints) =
                     existing.as_ref().and_then(|old| old.get("endpoints")).filter(|_| name.ends_with("-rw"))
                 {
@@ -164,10 +164,10 @@ impl World {
             }
             Effect::Create(desired) => {
                 assert!(existing.is_none(), "{name} is there already");
-                self.put(kind, &name, desired.value.clone());
+                self.put(kind, &name, Value::clone(&desired.value));
             }
             Effect::Issue(order) => {
-                let mut value = order.shape.value.clone();
+                let mut value = Value::clone(&order.shape.value);
                 value["data"] = order.kind.keys().iter().map(|key| ((*key).to_owned(), json!("AA=="))).collect();
                 self.put(kind, &name, value);
             }

@@ -44,6 +44,7 @@ use serde_json::{Value, json};
 use super::{Answer, CallError, Port, Request, Verb};
 use crate::caches::Caches;
 use crate::events::Events;
+use crate::familiar::Familiars;
 use crate::mint::{Mint, MintError, Pair, Subject, Validity};
 use crate::reconcile::Reconciler;
 use crate::settings::Settings;
@@ -89,7 +90,15 @@ impl Operator {
             answer: RefCell::default(),
         };
         let caches = Caches::new(&settings.namespaces);
-        Self { reconciler: Rc::new(Reconciler { port, caches, settings, events: Events::default() }) }
+        Self {
+            reconciler: Rc::new(Reconciler {
+                port,
+                caches,
+                settings,
+                events: Events::default(),
+                familiars: Familiars::default(),
+            }),
+        }
     }
 
     /// What it believes of the world.

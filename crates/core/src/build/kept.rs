@@ -1,0 +1,86 @@
+//! What should be, kept while it stays: an object is built again only when what it is made from has changed.
+//!
+//! A pass looks at some twenty objects of a cluster and rarely finds a reason to change one of them; to build them took most of it.
+//! Never: an object that differs from what would be built now. Whatever goes into one is compared, the spec as a whole.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use bellwether_api::v1::PostgresClusterSpec;
+
+use super::{Parent, Settings};
+use crate::object::{Desired, Kind};
+
+/// The objects of one cluster, as they were last built.
+#[derive(Debug, Default)]
+pub struct Kept(Mutex<Shelf>);
+
+#[derive(Debug, Default)]
+struct Shelf {
+    of: Option<Origin>,
+    built: BTreeMap<(Kind, String), (Box<dyn Any + Send>, Desired)>,
+    /// Of the pod that each instance would have.
+    pod_hashes: BTreeMap<String, String>,
+}
+
+/// What every object of a cluster may be made from.
+#[derive(Debug, PartialEq)]
+struct Origin {
+    spec: PostgresClusterSpec,
+    cluster: String,
+    namespace: String,
+    uid: String,
+    settings: Settings,
+}
+
+impl Kept {
+    /// Forgets everything, unless it was built for this very cluster as it is now.
+    pub(super) fn open(&self, parent: &Parent<'_>) {
+        let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = shelf.of.as_ref().is_some_and(|of| {
+            of.spec == parent.cluster.spec
+                && of.cluster == parent.names.cluster()
+                && of.namespace == parent.namespace
+                && of.uid == parent.uid
+                && of.settings == *parent.settings
+        });
+        if !same {
+            shelf.built.clear();
+            shelf.pod_hashes.clear();
+            shelf.of = Some(Origin {
+                spec: parent.cluster.spec.clone(),
+                cluster: parent.names.cluster().to_owned(),
+                namespace: parent.namespace.clone(),
+                uid: parent.uid.clone(),
+                settings: parent.settings.clone(),
+            });
+        }
+    }
+
+    /// The hash of an instance's pod, worked out from the cluster alone, if it was not already.
+    pub(super) fn pod_hash(&self, instance: &str, hash: impl FnOnce() -> String) -> String {
+        let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        shelf.pod_hashes.entry(instance.to_owned()).or_insert_with(hash).clone()
+    }
+
+    /// The object, built from the cluster and from `from`, if it was not already.
+    pub(super) fn or_built<F: PartialEq + Clone + Send + 'static>(
+        &self,
+        kind: Kind,
+        name: &str,
+        from: &F,
+        build: impl FnOnce() -> Desired,
+    ) -> Desired {
+        let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (kind, name.to_owned());
+        if let Some((last, built)) = shelf.built.get(&key)
+            && last.downcast_ref::<F>() == Some(from)
+        {
+            return built.clone();
+        }
+        let desired = build();
+        shelf.built.insert(key, (Box::new(from.clone()), desired.clone()));
+        desired
+    }
+}
