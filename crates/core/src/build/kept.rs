@@ -22,6 +22,8 @@ struct Shelf {
     built: BTreeMap<(Kind, String), (Box<dyn Any + Send>, Desired)>,
     /// Of the pod that each instance would have.
     pod_hashes: BTreeMap<String, String>,
+    /// What of the spec can't be acted on, once it was looked at.
+    invalid: Option<Vec<String>>,
 }
 
 /// What every object of a cluster may be made from.
@@ -46,8 +48,7 @@ impl Kept {
                 && of.settings == *parent.settings
         });
         if !same {
-            shelf.built.clear();
-            shelf.pod_hashes.clear();
+            *shelf = Shelf::default();
             shelf.of = Some(Origin {
                 spec: parent.cluster.spec.clone(),
                 cluster: parent.names.cluster().to_owned(),
@@ -56,6 +57,12 @@ impl Kept {
                 settings: parent.settings.clone(),
             });
         }
+    }
+
+    /// What of the spec can't be acted on, worked out from it alone, if it was not already.
+    pub(super) fn invalid(&self, look: impl FnOnce() -> Vec<String>) -> Vec<String> {
+        let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        shelf.invalid.get_or_insert_with(look).clone()
     }
 
     /// The hash of an instance's pod, worked out from the cluster alone, if it was not already.

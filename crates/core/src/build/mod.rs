@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use bellwether_api::labels;
 use bellwether_api::names::Names;
 use bellwether_api::v1::PostgresCluster;
+use bellwether_api::validate;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
 
@@ -111,6 +112,15 @@ impl<'a> Parent<'a> {
         kept.open(&self);
         self.kept = Some(kept);
         self
+    }
+
+    /// Everything in the spec that can't be acted on; empty when all is fine.
+    pub fn invalid(&self) -> Vec<String> {
+        let look = || validate::validate(self.cluster).iter().map(ToString::to_string).collect();
+        match self.kept {
+            Some(kept) => kept.invalid(look),
+            None => look(),
+        }
     }
 
     /// An object of the cluster, made from it and from `from` alone.

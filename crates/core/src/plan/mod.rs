@@ -23,7 +23,6 @@ mod tests;
 pub(crate) mod world;
 
 use bellwether_api::v1::{PostgresCluster, PostgresClusterStatus};
-use bellwether_api::validate;
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
 
@@ -92,11 +91,11 @@ fn without_cluster(observed: &Observed) -> Plan {
 }
 
 fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'_>, now: Timestamp) -> Plan {
-    let invalid = validate::validate(cluster);
+    let invalid = parent.invalid();
     let leftovers = leftovers(observed, parent);
     let adoption = adopt::adopt(observed, parent);
     let verdict = match (&adoption, invalid.first()) {
-        (_, Some(_)) => Verdict::Invalid(invalid.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
+        (_, Some(_)) => Verdict::Invalid(invalid.join("; ")),
         (Adoption::Refused { reason, message }, None) => Verdict::Refused(*reason, message.clone()),
         (Adoption::Wait(on), None) => Verdict::Waiting(on.clone()),
         (Adoption::Settled(_), None) if !leftovers.is_empty() => Verdict::Waiting(WaitingOn::Leftovers(leftovers)),

@@ -7,8 +7,8 @@ use bellwether_api::labels;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Action, Effect, Plan, plan};
-use crate::build::Settings;
+use super::{Action, Effect, Plan, plan, plan_keeping};
+use crate::build::{Kept, Settings};
 use crate::check::check;
 use crate::fact::Fact;
 use crate::object::Kind;
@@ -16,6 +16,11 @@ use crate::observed::{Listing, Observed, Raw, observe};
 
 pub(crate) const NAME: &str = "orders";
 pub(crate) const SYSTEM: &str = "7000000000000000001";
+
+thread_local! {
+    /// Outlives every world of its thread: what was built for one must not get into the plan of another.
+    static KEPT: Kept = Kept::default();
+}
 
 /// Everything that exists.
 #[derive(Clone, Debug)]
@@ -47,7 +52,8 @@ impl World {
         world
     }
 
-    pub fn observe(&self) -> Observed {
+    /// As caches have it.
+    pub fn raw(&self) -> Raw {
         let mut children = BTreeMap::new();
         for kind in Kind::ALL {
             let of_kind = self.objects.iter().filter(|((other, _), _)| *other == kind);
@@ -55,13 +61,18 @@ impl World {
             children.insert(kind, Listing { complete: !self.unseen.contains(&kind), items });
         }
         let cluster = Fact::looked_up(self.cluster.clone().map(Arc::new));
-        let raw = Raw { cluster, children, owner_password: Fact::Absent };
-        observe("shop", NAME, raw)
+        Raw { cluster, children, owner_password: Fact::Absent }
+    }
+
+    pub fn observe(&self) -> Observed {
+        observe("shop", NAME, self.raw())
     }
 
     pub fn plan(&self) -> Plan {
         let observed = self.observe();
         let plan = plan(&observed, self.now, &Settings::default());
+        let kept = KEPT.with(|kept| plan_keeping(&observed, self.now, &Settings::default(), kept));
+        assert_eq!(kept, plan, "what is kept is what would be built");
         check(&plan, &observed).unwrap();
         plan
     }

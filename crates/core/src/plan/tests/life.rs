@@ -1,8 +1,11 @@
 //! Creating, scaling, repairing.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use crate::object::Kind;
+use crate::observed::{Readings, observe, observe_again};
 use crate::plan::world::{NAME, World};
 use bellwether_api::labels;
 use bellwether_api::v1::{OperationKind, Phase};
@@ -14,6 +17,21 @@ fn one_pass_creates_everything_and_a_second_writes_nothing() {
     assert_eq!(world.names(Kind::Pod), ["orders-1", "orders-2", "orders-3"]);
     assert_eq!(world.names(Kind::PersistentVolumeClaim), ["orders-1-data", "orders-2-data", "orders-3-data"]);
     assert_eq!(world.plan().actions, []);
+}
+
+#[test]
+fn what_was_read_before_is_what_would_be_read_now() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    let mut readings = Readings::default();
+    let mut raw = world.raw();
+    observe_again("shop", NAME, raw.clone(), &mut readings);
+    world.run("orders-2", 2, "standby", "NotStreaming");
+    let pods = raw.children.get_mut(&Kind::Pod).unwrap();
+    pods.items.remove("orders-3");
+    pods.items.insert("orders-2".to_owned(), Arc::new(world.get(Kind::Pod, "orders-2").clone()));
+    let (again, anew) = (observe_again("shop", NAME, raw.clone(), &mut readings), observe("shop", NAME, raw));
+    assert_eq!(format!("{again:?}"), format!("{anew:?}"));
+    assert!(!again.pods.items["orders-2"].streams());
 }
 
 #[test]
