@@ -105,9 +105,10 @@ impl Volumes {
         for (kind, path) in self.each() {
             let holds_wal = kind == VolumeKind::Wal || self.wal.is_none();
             let room = || measure(path).is_ok_and(|measured| measured.can_start(writes && holds_wal));
-            if !room() && !(give_back(path) && room()) {
-                return Err(kind);
+            if room() || give_back(path) && room() {
+                continue;
             }
+            return Err(kind);
         }
         Ok(())
     }
@@ -124,6 +125,11 @@ pub async fn watch(volumes: Volumes, spaces: watch::Sender<Spaces>, board: Board
         board.report(|report| report.full = now.full());
         spaces.send_if_modified(|spaces| std::mem::replace(spaces, now.clone()) != now);
     }
+}
+
+/// What is free on the volume at `path`, in bytes; its reserve is not.
+pub fn free(path: &Path) -> io::Result<u64> {
+    measure(path).map(|measured| measured.free)
 }
 
 fn measure(path: &Path) -> io::Result<Measured> {

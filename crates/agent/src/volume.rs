@@ -277,8 +277,7 @@ impl Volume {
 
     /// Whether what is free could hold as much as was set aside, and a quarter more: the leader has gone on. What can't be looked at has none.
     fn has_room(&self) -> bool {
-        let Ok(found) = nix::sys::statvfs::statvfs(&self.data) else { return false };
-        let free = found.blocks_available() * found.fragment_size();
+        let Ok(free) = space::free(&self.data) else { return false };
         size_of(&self.aside()).is_ok_and(|needed| free / 5 * 4 > needed)
     }
 

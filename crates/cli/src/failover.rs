@@ -98,7 +98,7 @@ async fn failover(options: &Failover) -> Result<String, Refused> {
             return Ok(outcome(&cluster.name, &lease));
         }
         if began.elapsed() > WITHIN {
-            cluster.patch_lease(annotated(None, Value::Null)).await?;
+            cluster.patch_lease(annotated(None, &Value::Null)).await?;
             let why = nobody_led(&cluster.status().await?);
             return Err(Refused::NotFollowed { why });
         }
@@ -125,7 +125,7 @@ fn possible(name: &str, status: &PostgresClusterStatus, to: Option<&str>) -> Res
 /// The Lease as it was shown, and no later one.
 async fn ask(cluster: &Cluster, seen: &Lease, wish: &Wish) -> Result<(), Refused> {
     let text = serde_json::to_string(wish).unwrap_or_default();
-    let patch = annotated(seen.resource_version(), text.into());
+    let patch = annotated(seen.resource_version(), &text.into());
     match cluster.patch_lease(patch).await {
         Err(ClusterError::Api(kube::Error::Api(status))) if status.code == 409 => {
             Err(Refused::Changed(cluster.name.clone()))
@@ -134,7 +134,7 @@ async fn ask(cluster: &Cluster, seen: &Lease, wish: &Wish) -> Result<(), Refused
     }
 }
 
-fn annotated(version: Option<String>, wish: Value) -> Value {
+fn annotated(version: Option<String>, wish: &Value) -> Value {
     let mut patch = json!({"metadata": {"annotations": {force::WISH: wish}}});
     if let Some(version) = version {
         patch["metadata"]["resourceVersion"] = version.into();
