@@ -160,9 +160,9 @@ mod tests {
             custom,
         }
     }
-    fn cells(resource: &Resource, object: Value) -> Value {
+    fn cells(resource: &Resource, object: &Value) -> Value {
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
-        let table = Table::of(resource, MetaVersion::V1).render(&[&object], &json!({}), IncludeObject::None, now);
+        let table = Table::of(resource, MetaVersion::V1).render(&[object], &json!({}), IncludeObject::None, now);
         table["rows"][0]["cells"].clone()
     }
 
@@ -177,7 +177,7 @@ mod tests {
         let object = json!({"metadata": {"name": "orders", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"replicas": 3},
             "status": {"conditions": [{"type": "Other", "status": "x"}, {"type": "Ready", "status": "True"}]}});
         assert_eq!(
-            cells(&resource(true, "PostgresCluster", columns), object),
+            cells(&resource(true, "PostgresCluster", columns), &object),
             json!(["orders", "True", 3, null, "60m"])
         );
     }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_kind_without_columns_shows_name_and_age() {
         let object = json!({"metadata": {"name": "x", "creationTimestamp": "2026-01-01T00:59:00Z"}});
-        assert_eq!(cells(&resource(true, "Thing", vec![]), object), json!(["x", "60s"]));
+        assert_eq!(cells(&resource(true, "Thing", vec![]), &object), json!(["x", "60s"]));
     }
 
     #[test]
