@@ -16,8 +16,15 @@ fn wish(version: u64, term: u64, whom: Whom) -> Event {
     Event::Forced(Force { version: LeaseVersion(version), term: Some(Term(term)), whom })
 }
 
+/// Something happens, and whatever is read because of it has no answer: what is begun is begun by [`attempt`].
+fn tell(state: &mut State, event: Event, now: u64) {
+    if let Some(read) = read_of(&step(state, event, Moment(now))) {
+        step(state, Event::Lease { read: Some(read), sight: Fact::Unknown }, Moment(now));
+    }
+}
+
 fn sees(state: &mut State, view: &LeaseView, now: u64) {
-    step(state, Event::Lease { read: None, sight: Fact::Known(view.clone()) }, Moment(now));
+    tell(state, Event::Lease { read: None, sight: Fact::Known(view.clone()) }, now);
 }
 
 /// One attempt to lead, begun at `now`: the read finds `view`, the own log ends at 10, and OTHER says what it has, if anything.
@@ -35,7 +42,7 @@ fn e16_one_that_is_alone_waits_for_ever_and_leads_by_a_persons_word() {
     let mut state = started();
     sees(&mut state, &quorum(5), 100);
     assert_eq!(attempt(&mut state, &quorum(5), 6_100, None), None, "OTHER may have what is not here");
-    step(&mut state, wish(6, 3, Whom::Best), Moment(9_000));
+    tell(&mut state, wish(6, 3, Whom::Best), 9_000);
     sees(&mut state, &quorum(6), 9_000);
     let write = attempt(&mut state, &quorum(6), 15_000, None).expect("a write");
     assert_eq!((write.base, write.content.term), (LeaseVersion(6), Some(Term(4))));
@@ -45,7 +52,7 @@ fn e16_one_that_is_alone_waits_for_ever_and_leads_by_a_persons_word() {
 #[test]
 fn e16_every_wait_of_e9_stays() {
     let mut state = started();
-    step(&mut state, wish(6, 3, Whom::Me), Moment(9_000));
+    tell(&mut state, wish(6, 3, Whom::Me), 9_000);
     sees(&mut state, &quorum(6), 9_000);
     assert_eq!(read_of(&step(&mut state, Event::Tick, Moment(14_999))), None, "the version is younger than L");
     let holder = Ask { request: RequestId(1), term: Term(3), incarnation: Incarnation(9), promise: Span(4_000) };
@@ -58,12 +65,12 @@ fn e16_every_wait_of_e9_stays() {
 fn e16_a_word_counts_for_its_version_and_its_term_only() {
     for (version, term) in [(5, 3), (7, 3), (6, 2), (6, 4)] {
         let mut state = started();
-        step(&mut state, wish(version, term, Whom::Me), Moment(100));
+        tell(&mut state, wish(version, term, Whom::Me), 100);
         sees(&mut state, &quorum(6), 100);
         assert_eq!(attempt(&mut state, &quorum(6), 6_100, None), None, "version {version}, term {term}");
     }
     let mut state = started();
-    step(&mut state, wish(6, 3, Whom::Another), Moment(100));
+    tell(&mut state, wish(6, 3, Whom::Another), 100);
     sees(&mut state, &quorum(6), 100);
     assert_eq!(attempt(&mut state, &quorum(6), 6_100, None), None, "it is for another");
 }
@@ -72,7 +79,7 @@ fn e16_a_word_counts_for_its_version_and_its_term_only() {
 fn e16_the_one_that_was_named_leads_though_another_has_more_and_whoever_is_best_does_not() {
     for (whom, leads) in [(Whom::Me, true), (Whom::Best, false)] {
         let mut state = started();
-        step(&mut state, wish(6, 3, whom), Moment(100));
+        tell(&mut state, wish(6, 3, whom), 100);
         sees(&mut state, &quorum(6), 100);
         assert_eq!(attempt(&mut state, &quorum(6), 6_100, Some(11)).is_some(), leads, "{whom:?}");
     }
@@ -81,7 +88,7 @@ fn e16_the_one_that_was_named_leads_though_another_has_more_and_whoever_is_best_
 #[test]
 fn e16_nothing_is_called_forced_that_an_election_allows() {
     let mut state = started();
-    step(&mut state, wish(6, 3, Whom::Me), Moment(100));
+    tell(&mut state, wish(6, 3, Whom::Me), 100);
     sees(&mut state, &quorum(6), 100);
     let write = attempt(&mut state, &quorum(6), 6_100, Some(9)).expect("a write");
     assert_eq!(write.forced, None, "both voters were heard, and this one has more");
@@ -91,7 +98,7 @@ fn e16_nothing_is_called_forced_that_an_election_allows() {
 fn e16_a_leader_removes_a_wish_lest_it_be_followed_when_this_one_is_lost() {
     let mut state = leader_by_promises();
     assert_eq!(write_of(&step(&mut state, Event::Tick, Moment(8_400))), None, "nothing to write");
-    step(&mut state, wish(7, 3, Whom::Another), Moment(8_500));
+    tell(&mut state, wish(7, 3, Whom::Another), 8_500);
     let mut view = lease(7, ME, 3);
     view.content = state.lease().expect("a Lease").content.clone();
     let effects = step(&mut state, Event::Lease { read: None, sight: Fact::Known(view) }, Moment(8_500));
@@ -111,7 +118,7 @@ fn made_again() -> (State, LeaseView) {
 #[test]
 fn e16_of_a_lease_made_again_silence_counts_as_a_yes_once_it_was_unchanged_for_its_duration() {
     let (mut state, view) = made_again();
-    step(&mut state, wish(9, 3, Whom::Best), Moment(1_000));
+    tell(&mut state, wish(9, 3, Whom::Best), 1_000);
     sees(&mut state, &view, 1_000);
     let early = attempt(&mut state, &view, 2_000, None);
     assert_eq!(early, None);
@@ -126,7 +133,7 @@ fn e16_of_a_lease_made_again_silence_counts_as_a_yes_once_it_was_unchanged_for_i
 #[test]
 fn e16_who_refuses_is_not_silent_and_can_t_be_overridden() {
     let (mut state, view) = made_again();
-    step(&mut state, wish(9, 3, Whom::Me), Moment(1_000));
+    tell(&mut state, wish(9, 3, Whom::Me), 1_000);
     sees(&mut state, &view, 1_000);
     let read = read_of(&step(&mut state, Event::Tick, Moment(20_000)));
     step(&mut state, Event::Lease { read, sight: Fact::Known(view) }, Moment(20_000));
