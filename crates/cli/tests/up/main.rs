@@ -6,7 +6,6 @@
 mod data;
 mod failures;
 mod home;
-mod identity;
 mod idle;
 mod instances;
 mod kubectl;
