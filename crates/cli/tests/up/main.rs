@@ -7,7 +7,6 @@ mod data;
 mod failures;
 mod hands;
 mod home;
-mod identity;
 mod idle;
 mod instances;
 mod kubectl;

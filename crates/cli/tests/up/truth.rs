@@ -61,12 +61,6 @@ async fn there_is_no_failover_for_a_backend_a_standby_or_the_api() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn there_is_no_failover_for_a_server_that_is_overloaded() {
-    let home = Home::up(&["--replicas", "3"]).await;
-    nothing_happens(&home, Fault::Overload).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_pods_are_deleted_or_all_are_killed() {
     all(&[Fault::PodDeleted, Fault::PodDeletedByForce, Fault::AllKilled]).await;
 }
