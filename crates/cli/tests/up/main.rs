@@ -7,6 +7,7 @@ mod data;
 mod failures;
 mod hands;
 mod home;
+mod identity;
 mod idle;
 mod instances;
 mod kubectl;

@@ -9,8 +9,12 @@ fn leads(effects: &[Effect]) -> bool {
 
 /// A leader whose PostgreSQL crashed, and the answer of the other one, whose log is as long and whose volume has this much room.
 fn after_a_crash(space: Space) -> Vec<Effect> {
+    after(Event::PostgresCrashed, space)
+}
+
+fn after(event: Event, space: Space) -> Vec<Effect> {
     let mut state = leader();
-    step(&mut state, Event::PostgresCrashed, Moment(400));
+    step(&mut state, event, Moment(400));
     let polled = step(&mut state, stopped_at(10), Moment(500));
     step(&mut state, answer_with(&polled, 3, 10, space), Moment(600))
 }
@@ -23,11 +27,17 @@ fn a_crash_is_handed_over_to_one_with_room_and_to_nobody_who_is_full() {
     assert!(!consents(&effects) && leads(&effects), "it starts again in place: the other could not write either");
 }
 
+#[test]
+fn a_fenced_leader_hands_over_to_one_who_is_full_rather_than_to_nobody() {
+    assert!(consents(&after(Event::Fenced, Space::Ample)));
+    assert!(consents(&after(Event::Fenced, Space::Full)));
+}
+
 /// What a candidate with this much room does about another with an equal log, a higher identity, and that much room.
 fn among_equals(own: Space, other: Space) -> Option<(RequestId, LeaseWrite)> {
     let mut state = started();
-    step(&mut state, Event::Space(own), Moment(50));
     step(&mut state, seen(5, OTHER, 3), Moment(100));
+    step(&mut state, Event::Space(own), Moment(100));
     let read = read_of(&step(&mut state, Event::Tick, Moment(6_200)));
     let sight = Fact::Known(lease(5, OTHER, 3));
     let asked = step(&mut state, Event::Lease { read, sight }, Moment(6_200));
@@ -46,8 +56,8 @@ fn among_equals_the_one_with_more_room_goes_first() {
 #[test]
 fn a_full_one_with_the_longer_log_leads_all_the_same() {
     let mut state = started();
-    step(&mut state, Event::Space(Space::Full), Moment(50));
     step(&mut state, seen(5, OTHER, 3), Moment(100));
+    step(&mut state, Event::Space(Space::Full), Moment(100));
     let read = read_of(&step(&mut state, Event::Tick, Moment(6_200)));
     let sight = Fact::Known(lease(5, OTHER, 3));
     let asked = step(&mut state, Event::Lease { read, sight }, Moment(6_200));
