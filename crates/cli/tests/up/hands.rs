@@ -24,6 +24,15 @@ async fn state(home: &Home, instance: &str) -> Option<InstanceState> {
     status.instances.iter().find(|other| other.name == instance).map(|other| other.state)
 }
 
+/// Whether commits wait for any of two standbys, and nothing else is recorded any more.
+async fn two_vote(home: &Home) -> Option<()> {
+    let lease = Api::<Lease>::default_namespaced(home.client().await).get("demo").await.ok()?;
+    let rules = lease.metadata.annotations?.remove("bellwether.dev/sync")?;
+    let rules: Vec<serde_json::Value> = serde_json::from_str(&rules).ok()?;
+    let [rule] = rules.as_slice() else { return None };
+    (rule["members"].as_array()?.len() == 2).then_some(())
+}
+
 async fn has_postgres(home: &Home, instance: &str) -> bool {
     let pod = Api::<Pod>::default_namespaced(home.client().await).get(instance).await.unwrap();
     let address: std::net::IpAddr = pod.status.unwrap().pod_ip.unwrap().parse().unwrap();
@@ -133,6 +142,8 @@ async fn the_last_one_leads_by_force_when_those_are_lost_for_good_who_would_know
     let primary = leader(&home).await.unwrap();
     let survivor = "demo-3";
     assert_ne!(primary, survivor);
+    // Were it the only voter, it would lead by itself.
+    eventually("commits wait for one of two", || two_vote(&home)).await;
     // Two volumes are lost with their pods, the primary's first.
     let pods: Api<Pod> = Api::default_namespaced(home.client().await);
     let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(home.client().await);

@@ -72,8 +72,9 @@ async fn refused(instance: &str) -> String {
         session.batch_execute("insert into kept values (2)").await.ok()
     };
     eventually("the cluster takes writes", takes).await;
-    let degraded = || async { home.condition("demo", "Degraded").await.filter(|(status, _)| status == "True") };
-    assert_eq!(eventually("that is said", degraded).await.1, "ReplicaUnhealthy");
+    let wanted = ("True".to_owned(), "ReplicaUnhealthy".to_owned());
+    let degraded = || async { home.condition("demo", "Degraded").await.filter(|seen| *seen == wanted) };
+    eventually("that is said", degraded).await;
     assert_eq!(files(&pgdata), before, "nothing of it was touched");
     eventually("somebody leads", || async { status().await?.primary }).await
 }
