@@ -54,6 +54,8 @@ impl Instance {
             }
         }
         self.end(running).await;
+        // Also where nothing was left to end: a leader counts on whoever last said that it streams, and commits would wait for it.
+        let _ = self.news.send(News::Streaming(None));
         self.tell_no_log();
         match self.fence() {
             Fence::Up => self.report_fenced(),
