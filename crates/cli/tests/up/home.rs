@@ -122,7 +122,9 @@ impl Home {
         let connection = self.connection(cluster).await;
         let rw = connection.service(&self.client().await, &format!("{cluster}-rw")).await.unwrap();
         let session = connection.open(&rw, PATIENCE).await.unwrap();
-        session.batch_execute(sql).await.unwrap();
+        // A commit that waits for its standbys waits for ever.
+        let executed = tokio::time::timeout(PATIENCE, session.batch_execute(sql)).await;
+        executed.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {sql}")).unwrap();
     }
 
     /// The number that a query gives on an instance.
@@ -130,7 +132,8 @@ impl Home {
         let connection = self.connection(cluster).await;
         let target = self.instance(&connection, instance).await?;
         let session = connection.open(&target, PATIENCE).await.ok()?;
-        session.query_one(sql, &[]).await.ok().map(|row| row.get(0))
+        let row = tokio::time::timeout(PATIENCE, session.query_one(sql, &[])).await.ok()?;
+        row.ok().map(|row| row.get(0))
     }
 
     async fn instance(&self, connection: &Connection, name: &str) -> Option<Target> {
