@@ -1,5 +1,8 @@
 //! One cluster, as a command sees it through the API: what its status says, and whom its Lease names.
 
+use std::fmt::Display;
+use std::process::ExitCode;
+
 use bellwether_api::labels;
 use bellwether_api::names::Names;
 use bellwether_api::v1::{InstanceStatus, PostgresCluster, PostgresClusterStatus};
@@ -11,6 +14,24 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
 use crate::args::Where;
+use crate::exit::Exit;
+use crate::{bring_up, output};
+
+/// Does it, and says what came of it.
+pub fn told<E: Display>(done: impl Future<Output = Result<String, E>>) -> ExitCode {
+    bring_up::block_on(async {
+        Ok(match done.await {
+            Ok(said) => {
+                output::line(&said);
+                Exit::Ok
+            }
+            Err(error) => {
+                output::error(&error.to_string());
+                Exit::Failed
+            }
+        })
+    })
+}
 
 /// Why nothing can be said about it.
 #[derive(Debug, thiserror::Error)]

@@ -17,11 +17,8 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::args::Failover;
-use crate::bring_up;
-use crate::cluster::{self, Cluster, ClusterError, Space};
+use crate::cluster::{self, Cluster, ClusterError, Space, told};
 use crate::consent::{self, NoConsent, Word};
-use crate::exit::Exit;
-use crate::output;
 
 /// How long somebody may take to lead: the Lease must stand unchanged for six seconds, and a candidate may have to wait for a better one.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -59,18 +56,7 @@ enum Refused {
 
 /// Runs it.
 pub fn run(options: &Failover) -> ExitCode {
-    bring_up::block_on(async {
-        Ok(match failover(options).await {
-            Ok(said) => {
-                output::line(&said);
-                Exit::Ok
-            }
-            Err(error) => {
-                output::error(&error.to_string());
-                Exit::Failed
-            }
-        })
-    })
+    told(failover(options))
 }
 
 async fn failover(options: &Failover) -> Result<String, Refused> {

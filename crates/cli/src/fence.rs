@@ -14,11 +14,8 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use crate::args::{Fence, Unfence, Where};
-use crate::bring_up;
-use crate::cluster::{self, Cluster, ClusterError, Space};
+use crate::cluster::{self, Cluster, ClusterError, Space, told};
 use crate::consent::{self, NoConsent, Word};
-use crate::exit::Exit;
-use crate::output;
 
 /// How long it may take until PostgreSQL is stopped, or runs again. A kubelet may take its time to pass a configuration on.
 const WITHIN: Duration = Duration::from_secs(120);
@@ -59,21 +56,6 @@ pub fn run(options: &Fence) -> ExitCode {
 /// Lifts it.
 pub fn lift(options: &Unfence) -> ExitCode {
     told(async { unfence(options).await })
-}
-
-fn told(done: impl Future<Output = Result<String, Refused>>) -> ExitCode {
-    bring_up::block_on(async {
-        Ok(match done.await {
-            Ok(said) => {
-                output::line(&said);
-                Exit::Ok
-            }
-            Err(error) => {
-                output::error(&error.to_string());
-                Exit::Failed
-            }
-        })
-    })
 }
 
 async fn fence(options: &Fence) -> Result<String, Refused> {

@@ -11,10 +11,7 @@ use bellwether_core::lease_object::SWITCHOVER;
 use serde_json::json;
 
 use crate::args::Switchover;
-use crate::bring_up;
-use crate::cluster::{self, Cluster, ClusterError, Space};
-use crate::exit::Exit;
-use crate::output;
+use crate::cluster::{self, Cluster, ClusterError, Space, told};
 
 /// How long another may take to lead. A switchover takes less than a second; a shutdown with many dirty pages takes longer.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -35,18 +32,7 @@ enum Refused {
 
 /// Runs it.
 pub fn run(options: &Switchover) -> ExitCode {
-    bring_up::block_on(async {
-        Ok(match ask(options).await {
-            Ok(said) => {
-                output::line(&said);
-                Exit::Ok
-            }
-            Err(error) => {
-                output::error(&error.to_string());
-                Exit::Failed
-            }
-        })
-    })
+    told(ask(options))
 }
 
 async fn ask(options: &Switchover) -> Result<String, Refused> {
