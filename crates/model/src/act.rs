@@ -287,6 +287,10 @@ fn commit(world: &mut World, write: LeaseWrite, rules: &Rules) -> Outcome {
     if !same && !rules.planted(Plant::WritesWithoutVersion) {
         return Outcome::Conflict;
     }
+    if world.env.wished && write.forced.is_some() {
+        // A person said of this very version that what others may have acknowledged is given up.
+        Arc::make_mut(&mut world.shared).acknowledged.clear();
+    }
     world.set_lease(Some(write.content));
     world.shared.lease.clone().map_or(Outcome::Conflict, Outcome::Committed)
 }

@@ -358,6 +358,7 @@ fn force(world: &mut World, node: usize, rules: &Rules) -> Result<(), Violation>
     let content = world.shared.lease.as_ref().map(|lease| lease.content.clone());
     let term = content.as_ref().and_then(|content| content.term).max(Some(Term(world.shared.reigned)));
     world.set_lease(content);
+    world.env.wished = true;
     let version = LeaseVersion(world.shared.version);
     for to in (0..NODES).filter(|to| world.nodes[*to].awake()).collect::<Vec<_>>() {
         let whom = if to == node { Whom::Me } else { Whom::Another };

@@ -10,11 +10,13 @@ pub enum Expected {
     /// No scenario can: another rule keeps the promise. The argument is in `docs/proof/model.md`; this scenario, which reaches the
     /// bug, closes clean with it planted.
     Harmless(&'static str),
+    /// It takes more faults than any scenario has; `tests/counterexamples.rs` plays them.
+    Played,
 }
 
 /// What is expected of this one.
 pub fn expected(plant: Plant) -> Expected {
-    use Expected::{FoundIn, Harmless};
+    use Expected::{FoundIn, Harmless, Played};
     use Plant::*;
     match plant {
         WritesWithoutVersion | RenewalFromResponse | PromisesRevive | NameIsTenure | OwnNameTrusted => FoundIn("pair"),
@@ -28,6 +30,9 @@ pub fn expected(plant: Plant) -> Expected {
         EmptyCopyCounted | IdentityByName | QuorumIgnored | ShorterLogWins | LastVoterDropped => FoundIn("quorum"),
         JointStepIgnored | OldVotersForgotten | FlushNotAwaited | FormerLeaderForAll => FoundIn("quorum"),
         VotersBeforeRecord => FoundIn("voters"),
+        ForceWithoutWait => FoundIn("forced"),
+        ForceForEver => FoundIn("given-up"),
+        RefusalOverridden => Played,
         HandoverToAnybody => FoundIn("handover"),
         OksAfterSteppingDown | HigherTermIgnored | LeaderGrants => Harmless("pair-late"),
         PromiseWhileCampaigning | LowerTermPromised | AdmissionBeforePromise => Harmless("pair-late"),

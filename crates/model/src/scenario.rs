@@ -29,7 +29,7 @@ pub struct Scenario {
     pub commits: u8,
     /// Switchovers asked for in one run.
     pub switchovers: u8,
-    /// Times that a person makes an instance lead by force. Then acknowledged commits may be lost, so there are none.
+    /// Times that a person makes an instance lead by force. What was acknowledged before is given up by that, and only by that.
     pub forces: u8,
     /// How commits are acknowledged.
     pub durability: Durability,
@@ -85,6 +85,15 @@ const QUORUM: Scenario = Scenario {
     ..PAIR
 };
 
+const FORCED: Scenario = Scenario {
+    name: "forced",
+    about: "three instances, commits would wait for voters; a person makes one lead by force at any time, of a damaged Lease too",
+    kinds: Faults { replace: false, drift: false, lease: true, ..QUORUM.kinds },
+    commits: 0,
+    forces: 1,
+    ..QUORUM
+};
+
 /// Every scenario.
 pub const SCENARIOS: &[Scenario] = &[
     PAIR,
@@ -127,13 +136,13 @@ pub const SCENARIOS: &[Scenario] = &[
         switchovers: 1,
         ..QUORUM
     },
+    FORCED,
     Scenario {
-        name: "forced",
-        about: "three instances, commits would wait for voters; a person makes one lead by force at any time, of a damaged Lease too",
-        kinds: Faults { replace: false, drift: false, lease: true, ..QUORUM.kinds },
-        commits: 0,
-        forces: 1,
-        ..QUORUM
+        name: "given-up",
+        about: "the same with one fault and one commit, which a person gives up by that and by nothing else",
+        faults: 1,
+        commits: 1,
+        ..FORCED
     },
 ];
 
@@ -233,8 +242,17 @@ pub fn begin(scenario: &Scenario, rules: &Rules) -> Result<World, Violation> {
     Ok(world)
 }
 
-const NOTHING_YET: Env =
-    Env { time: 0, faults: 0, commits: 0, switchovers: 0, forces: 0, cuts: [0; 2], last: NOBODY, drifted: false };
+const NOTHING_YET: Env = Env {
+    time: 0,
+    faults: 0,
+    commits: 0,
+    switchovers: 0,
+    forces: 0,
+    wished: false,
+    cuts: [0; 2],
+    last: NOBODY,
+    drifted: false,
+};
 
 /// The Lease names A, nobody has started, and every volume has a copy.
 fn founded(members: usize, rules: &Rules) -> World {

@@ -135,6 +135,8 @@ pub struct Env {
     pub switchovers: u8,
     /// Times that a person may still make an instance lead by force.
     pub forces: u8,
+    /// Whether the Lease as it is now carries a person's word.
+    pub wished: bool,
     /// Channels that are cut, by one fault each.
     pub cuts: [u16; 2],
     /// At which end something happened last.
@@ -256,6 +258,7 @@ impl World {
         }
         let version = LeaseVersion(shared.version);
         shared.lease = content.map(|content| LeaseView { uid, version, content });
+        self.env.wished = false;
         for to in 0..NODES {
             self.notify(to);
         }

@@ -218,3 +218,29 @@ fn a_cluster_whose_members_are_pods_never_comes_back_when_all_were_made_again() 
         assert!(!somebody_leads(&all_made_again(scenario, |id| MemberId(id.0 + 0x10))), "{scenario}");
     }
 }
+
+/// C is cut off from the others, and removed. The Lease is deleted and made again while A, who leads with B's promises, can't see it. C has
+/// a person's word, and the Lease is old: it asks, and A says no.
+#[test]
+fn a_refusal_that_a_person_overrides_makes_two_primaries() {
+    breaks("forced", Plant::RefusalOverridden, "INV-1", |play| {
+        play.world.env.faults = 3;
+        play.settle()?;
+        play.fail(Fault::Cut(partition_of(&[(A, C), (B, C)])))?;
+        let members = |play: &Play| play.world.shared.lease.as_ref().map(|view| view.content.members.len());
+        while members(play) != Some(2) {
+            play.ticks(1)?;
+        }
+        play.fail(Fault::Cut(partition_of(&[(A, API)])))?;
+        play.fail(Fault::DeleteLease)?;
+        play.act(Move::Recreate)?;
+        play.settle()?;
+        play.act(Move::Force(C))?;
+        play.ticks(6)?;
+        let heal = |which: &Move| matches!(which, Move::Heal(_, ways) if ways & channel(A, C) != 0);
+        let heal = moves(&play.world, &play.rules).into_iter().find(heal).expect("C is cut off");
+        play.act(heal)?;
+        assert!(play.leads(A), "A still leads");
+        play.ticks(9)
+    });
+}

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use bellwether_core::election::{Event, Phase};
+use bellwether_core::election::{Durability, Event, Phase};
 use bellwether_core::object::Kind as Object;
 use serde_json::json;
 
@@ -442,7 +442,7 @@ impl World {
         match kind {
             Kind::ScaleUp if live < 5 => self.change_spec(&json!({"spec": {"replicas": live + 1}})),
             Kind::ScaleDown if live > 2 => self.change_spec(&json!({"spec": {"replicas": live - 1}})),
-            Kind::VolumeLost => {
+            Kind::VolumeLost if !self.alone_holds_commits(victim) => {
                 let name = self.instances[victim].name.clone();
                 self.ghost.doomed = Some(self.volumes[self.instances[victim].volume].claim.clone());
                 let claim = self.api.names.data_volume(&name);
@@ -452,6 +452,15 @@ impl World {
             _ => return false,
         }
         true
+    }
+
+    /// Under `quorum`, what a leader acknowledged before its first voters were recorded may be on its volume alone. Whoever loses that
+    /// has lost it, and a person must say so (a known limit).
+    fn alone_holds_commits(&self, instance: usize) -> bool {
+        self.settings.durability == Durability::Quorum
+            && self.ghost.lease.as_ref().is_some_and(|lease| {
+                lease.content.holder == Some(self.instances[instance].id) && lease.content.sync.newest().is_none()
+            })
     }
 
     fn switchover(&mut self) -> bool {

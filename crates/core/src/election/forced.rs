@@ -36,7 +36,8 @@ fn present_version(state: &State) -> Option<LeaseVersion> {
 /// back with a Lease that was put back, is void.
 fn valid(state: &State) -> Option<Forced> {
     let current = |forced: &Forced| {
-        Some(forced.force.version) == present_version(state) && forced.force.term == state.memory.term
+        let this = Some(forced.force.version) == present_version(state) && forced.force.term == state.memory.term;
+        this || planted!(state.settings, ForceForEver)
     };
     state.forced.filter(current)
 }
@@ -56,7 +57,9 @@ pub(super) fn is_moot(state: &State, view: &LeaseView) -> bool {
 pub(super) fn despite_silence(state: &State, now: Moment) -> bool {
     // L of whoever wrote the Lease last, should its settings have been others.
     let written = state.known.newest().map_or(state.settings.lease, |view| view.content.duration);
-    let long = |forced: Forced| now.since(forced.since) >= written.max(state.settings.lease);
+    let long = |forced: Forced| {
+        now.since(forced.since) >= written.max(state.settings.lease) || planted!(state.settings, ForceWithoutWait)
+    };
     to_me(state).is_some() && !state.promised_at(now) && valid(state).is_some_and(long)
 }
 
@@ -66,7 +69,7 @@ pub(super) fn refused(state: &mut State, from: MemberId, now: Moment) {
     let forced = to_me(state).is_some();
     let Role::Member(Member { quest, .. }) = &mut state.role else { return };
     let objects = matches!(quest, Quest::Polling { claim: Claim::Damage, ballot } if ballot.asked.contains(from));
-    if forced && objects {
+    if forced && objects && !planted!(state.settings, RefusalOverridden) {
         *quest = Quest::Waiting { until };
     }
 }

@@ -65,6 +65,12 @@ pub enum Plant {
     VoterRemoved,
     /// E15: the last voter is dropped under quorum.
     LastVoterDropped,
+    /// E16: a person's word counts for every version of the Lease and every term.
+    ForceForEver,
+    /// E16: silence counts as a yes at once.
+    ForceWithoutWait,
+    /// E16: a person's word overrides one who refuses.
+    RefusalOverridden,
     /// No margin for drift.
     NoDriftMargin,
     /// A majority of promises is taken for all of them.
@@ -131,6 +137,9 @@ impl Plant {
         (Self::AdmissionBeforePromise, "E15: an admission is sent before the newcomer promised."),
         (Self::VoterRemoved, "E15: a silent member is removed while commits may wait for it."),
         (Self::LastVoterDropped, "E15: the last voter is dropped under quorum."),
+        (Self::ForceForEver, "E16: a person's word counts for every version of the Lease and every term."),
+        (Self::ForceWithoutWait, "E16: silence counts as a yes at once."),
+        (Self::RefusalOverridden, "E16: a person's word overrides one who refuses."),
         (Self::NoDriftMargin, "No margin for drift."),
         (Self::MajorityOfPromises, "A majority of promises is taken for all of them."),
         (Self::LapseIgnored, "PostgreSQL is not stopped when tenure ends, and the guard is not there."),
