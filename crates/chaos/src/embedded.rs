@@ -38,9 +38,6 @@ const OVERLOADED: Duration = Duration::from_secs(30);
 const OVERLOAD_SECONDS: &str = "BELLWETHER_OVERLOAD_SECONDS";
 /// Fewer connections than this are not all that a server has.
 const FEW: usize = 50;
-/// Sessions that compute, for each core. All of them, fifty for each of two cores that agents, operator and API server live on as well, is more
-/// than an election on one machine bears: tenure lapses, and the same primary starts again.
-const BUSY_PER_CORE: usize = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
 fn overloaded_for() -> Duration {
@@ -230,7 +227,7 @@ impl Site {
         Ok(all)
     }
 
-    /// Takes every connection to `primary` that the application may have, and lets so many compute that every core is busy, for this long.
+    /// Takes every connection to `primary` that the application may have, and lets all of them compute, for this long.
     pub async fn overload(&self, primary: &str, lasting: Duration) -> Result<(), SiteError> {
         let wrong = |error: ConnectionError| SiteError::Wrong(error.to_string());
         let directory = tempfile::tempdir()?;
@@ -239,7 +236,11 @@ impl Site {
         let address = pod.status.and_then(|status| status.pod_ip?.parse().ok());
         let address = address.ok_or_else(|| SiteError::Wrong(format!("{primary} has no address")))?;
         let target = connection.instance(primary, address);
-        let mut sessions = vec![];
+        // It may have begun to lead only now.
+        let mut sessions = vec![
+            eventually("the server lets somebody in", || async { connection.open(&target, PATIENCE).await.ok() })
+                .await?,
+        ];
         // Somebody is refused: there is no other left.
         while let Ok(session) = connection.open(&target, PATIENCE).await {
             sessions.push(session);
@@ -252,8 +253,6 @@ impl Site {
             "do $$ declare until timestamptz := clock_timestamp() + interval '{seconds} s';
              begin while clock_timestamp() < until loop perform 1; end loop; end $$"
         );
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let idle = sessions.split_off(sessions.len().min(BUSY_PER_CORE * cores));
         let busy: Vec<_> = sessions
             .into_iter()
             .map(|session| {
@@ -265,7 +264,6 @@ impl Site {
         for session in busy {
             let _ = session.await;
         }
-        drop(idle);
         Ok(())
     }
 

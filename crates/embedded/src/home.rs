@@ -28,6 +28,7 @@ use crate::kubelet::{self, Claims, Kubelet, Stop, nodes};
 use crate::mirror::Mirror;
 use crate::network::{Network, ServiceAddresses};
 use crate::pod_logs;
+use crate::priority::Favoured;
 use crate::proc::{self, Scope};
 use crate::range::{Claim, Range, RangeError, listener_of};
 use crate::run_as::{RunAs, RunAsError};
@@ -162,6 +163,7 @@ pub struct Home {
     network: Network,
     disruption: Disruption,
     _claim: Claim,
+    _favoured: Favoured,
 }
 
 struct Operator {
@@ -179,6 +181,7 @@ impl Home {
             tell(Step::LeftoversStopped(leftovers));
         }
         clear(&directory.pods()).map_err(|source| HomeError::Io { what: "clearing the pods' directories", source })?;
+        let favoured = Favoured::session();
         let api = Arc::new(serve(&directory, options.listen.unwrap_or_else(|| claim.range.api())).await?);
         let addresses = ServiceAddresses::of(claim.range);
         let set = |store: &mut Store| {
@@ -213,7 +216,18 @@ impl Home {
             tell(Step::OperatorRuns);
         }
         let range = claim.range;
-        Ok(Self { client, range, directory, api, operator, kubelet, network, disruption, _claim: claim })
+        Ok(Self {
+            client,
+            range,
+            directory,
+            api,
+            operator,
+            kubelet,
+            network,
+            disruption,
+            _claim: claim,
+            _favoured: favoured,
+        })
     }
 
     /// The data directory.

@@ -11,6 +11,7 @@ pub mod manifest;
 pub mod mirror;
 pub mod network;
 mod pod_logs;
+mod priority;
 pub mod proc;
 pub mod range;
 pub mod run_as;

@@ -55,8 +55,9 @@ impl Home {
     /// `up` on this directory, not started yet.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let log = |name: &str| std::fs::File::create(self.path().with_extension(name)).unwrap();
-        let mut command = Command::new(BELLWETHER);
-        command.arg("up").arg("--data-dir").arg(self.path()).args(arguments);
+        // A session of its own: `up` asks for CPU for its session, and must not give that back for another test's.
+        let mut command = Command::new("setsid");
+        command.arg(BELLWETHER).arg("up").arg("--data-dir").arg(self.path()).args(arguments);
         command.stdin(Stdio::null()).stdout(log("out")).stderr(log("err"));
         command
     }

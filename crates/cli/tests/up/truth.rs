@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chaos::embedded::{Outcome, Site};
+use chaos::embedded::{Outcome, Site, SiteError};
 use chaos::fault::Fault;
 
 use crate::home::Home;
@@ -10,10 +10,17 @@ use crate::home::Home;
 const ATTEMPTS: u32 = 3;
 
 /// Writes before, during and after a fault; every instance is ready again at the end, and has everything that was acknowledged.
-#[expect(clippy::print_stderr, reason = "the gaps are for whoever reads the test's output")]
 async fn nothing_is_lost(home: &Home, fault: Fault) -> Outcome {
-    let site = Site { client: home.client().await, up: i32::try_from(home.pid()).unwrap() };
-    let outcome = site.round(&[fault], Duration::ZERO).await.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
+    judged(fault, site(home).await.round(&[fault], Duration::ZERO).await)
+}
+
+async fn site(home: &Home) -> Site {
+    Site { client: home.client().await, up: i32::try_from(home.pid()).unwrap() }
+}
+
+#[expect(clippy::print_stderr, reason = "the gaps are for whoever reads the test's output")]
+fn judged(fault: Fault, outcome: Result<Outcome, SiteError>) -> Outcome {
+    let outcome = outcome.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
     let verdict = &outcome.verdict;
     let gaps: Vec<_> = verdict.gaps.iter().map(|gap| format!("{:?} {:.3} s", gap.kind, gap.seconds)).collect();
     let counts = &verdict.writes;
@@ -60,6 +67,26 @@ async fn there_is_no_failover_for_a_backend_a_standby_or_the_api() {
     }
 }
 
+/// Longer than any tenure. The fault itself lasts half a minute, which every other test would feel.
+const OVERLOADED: Duration = Duration::from_secs(8);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn there_is_no_failover_for_a_server_whose_connections_are_all_taken_and_compute() {
+    let home = Home::up(&["--replicas", "3"]).await;
+    let site = site(&home).await;
+    for _ in 0..ATTEMPTS {
+        let overload = async |_: &_| {
+            let primary = site.primary().await.ok_or_else(|| SiteError::Wrong("nobody leads".to_owned()))?;
+            site.overload(&primary, OVERLOADED).await
+        };
+        let outcome = judged(Fault::Overload, site.during(overload).await);
+        if outcome.before == outcome.after && outcome.verdict.takeovers.is_empty() {
+            return;
+        }
+    }
+    panic!("an overloaded server needs no other primary");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_pods_are_deleted_or_all_are_killed() {
     all(&[Fault::PodDeleted, Fault::PodDeletedByForce, Fault::AllKilled]).await;
@@ -70,7 +97,7 @@ async fn commits_that_wait_for_standbys_are_said_reads_work_and_it_goes_on_by_it
     let home = Home::up(&["--replicas", "3"]).await;
     home.ready("demo", 3).await;
     home.execute("demo", "create table waits (id int)").await;
-    let site = Site { client: home.client().await, up: i32::try_from(home.pid()).unwrap() };
+    let site = site(&home).await;
     let primary = site.primary().await.unwrap();
     let (frozen, reason, read, written) = tokio::join!(
         site.hurt(Fault::StandbysFrozen, &primary),
