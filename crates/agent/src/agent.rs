@@ -12,6 +12,7 @@ use bellwether_api::v1::{DurabilityMode, InstanceState};
 use bellwether_core::contract::{AGENT_PORT, GRACE_PERIOD_SECONDS, Leader, PEER_PORT, Report};
 use bellwether_core::election::{Deadline, Durability, Phase, Settings};
 use bellwether_core::fact::Fact;
+use bellwether_core::instance::copying::Failed;
 use bellwether_core::instance::durability;
 use bellwether_postgres::{Installation, installation};
 use bellwether_runtime::{client, telemetry};
@@ -275,6 +276,7 @@ async fn set_up(
         held_back: None,
         rewound: None,
         last_copy: LastCopy::default(),
+        failed_copies: Failed::default(),
         lead_after: tokio::time::Instant::now(),
         fenced_end: None,
         hand_over_after: tokio::time::Instant::now(),

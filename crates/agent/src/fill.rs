@@ -7,13 +7,13 @@ use std::time::Duration;
 use bellwether_api::v1::{InstanceRole, InstanceState};
 use bellwether_core::contract::{Leader, SUPERUSER};
 use bellwether_core::election::MemberId;
-use bellwether_core::instance::copying::{self, Ended};
+use bellwether_core::instance::copying::{self, Ended, Failed};
 use bellwether_core::instance::start::{LeaseView, VolumeState};
-use bellwether_core::wal::{SystemIdentifier, Term};
+use bellwether_core::wal::{SystemIdentifier, Term, Timeline};
 use bellwether_postgres::basebackup::{self, BaseBackup};
 use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
 use bellwether_postgres::initdb::{NewCluster, PasswordFile};
-use bellwether_postgres::sql::{POSTGRES_DATABASE, Remote, Session, SqlError, TlsClient};
+use bellwether_postgres::sql::{POSTGRES_DATABASE, Receiver, Remote, Session, SqlError, TlsClient};
 
 use crate::election::driver::Wish;
 use crate::election::{History, Role};
@@ -26,6 +26,20 @@ use crate::volume::{LastCopy, Work};
 const LEADER_ANSWERS: Duration = Duration::from_millis(300);
 /// What programs say when a volume is full.
 const NO_ROOM: &str = "No space left on device";
+
+/// Whom a copy comes from.
+struct Source {
+    place: Leader,
+    leads: bool,
+}
+
+/// Whether this server receives what the leader writes on this timeline: then its log is the beginning of the leader's. One that still
+/// believes to receive from a former leader may be on a timeline of the same number, which is another.
+async fn follows(session: &Session, leader: &str, timeline: Timeline) -> Result<bool, Trouble> {
+    let state = session.state().await?;
+    let from_leader = |receiver: Receiver| receiver.streaming && receiver.host.as_deref() == Some(leader);
+    Ok(state.timeline == timeline && state.receiver.is_some_and(from_leader))
+}
 
 impl Instance {
     /// Runs `initdb`. The database is announced, and led, in the next turn.
@@ -50,7 +64,7 @@ impl Instance {
         Ok(Turn::Again)
     }
 
-    /// Copies the leader's database.
+    /// Copies the leader's database: from the leader, or where that failed, from a standby of it.
     pub(crate) async fn join(
         &mut self,
         from: &Leader,
@@ -70,7 +84,7 @@ impl Instance {
         let Some(holder) = lease.holder.as_deref().and_then(MemberId::from_uid) else {
             return Ok(Turn::Wait(LEADER_ANSWERS));
         };
-        let Some((_, history)) = self.history_of(holder) else {
+        let Some((theirs, history)) = self.history_of(holder) else {
             let _ = self.wishes.send(Wish::AskForHistory(holder));
             self.note(format!("waiting for {} to accept writes", from.instance));
             return Ok(Turn::Wait(LEADER_ANSWERS));
@@ -78,11 +92,25 @@ impl Instance {
         // Whoever cut the receiver took the key away; nothing receives any more, so it can come back.
         self.places.stage(&self.inputs)?;
         let identity = self.record.lock().identity();
+        let source = self.copy_source(holder, from);
+        let leads_at = self.places.joining(&self.environment, identity, from)?.conninfo.host;
+        let from = &source.place;
         let upstream = self.places.joining(&self.environment, identity, from)?;
-        if let Err(why) = self.check_leader(from, lease.system, &upstream.conninfo, SQL_DEADLINE).await? {
-            tracing::debug!(%why, "the leader isn't up yet");
-            self.board.report(|report| report.message = Some(format!("waiting for {} to answer", from.instance)));
-            return Ok(Turn::Wait(LEADER_ANSWERS));
+        match self.check_leader(from, lease.system, &upstream.conninfo, SQL_DEADLINE).await? {
+            Ok(session) if source.leads || follows(&session, &leads_at, theirs).await? => {}
+            Err(why) if source.leads => {
+                tracing::debug!(%why, "the leader isn't up yet");
+                self.board.report(|report| report.message = Some(format!("waiting for {} to answer", from.instance)));
+                return Ok(Turn::Wait(LEADER_ANSWERS));
+            }
+            _ => {
+                tracing::info!(
+                    from = from.instance,
+                    "it does not stream from the leader: the next is asked for a copy"
+                );
+                self.failed_copies = self.failed_copies.again(holder);
+                return Ok(Turn::Wait(LEADER_ANSWERS));
+            }
         }
         // What is on the volume is no log from here on, until the copy is whole.
         self.copy.send_replace(None);
@@ -92,7 +120,8 @@ impl Instance {
         let (scratch, wal) = (self.volume.scratch(), self.volume.wal());
         let backup = BaseBackup {
             source: &upstream.conninfo,
-            slot: &upstream.slot,
+            // A standby drops what it keeps for one who doesn't need it from there.
+            slot: source.leads.then_some(&upstream.slot),
             data_dir: &scratch,
             wal_dir: wal.as_deref(),
         };
@@ -102,11 +131,11 @@ impl Instance {
             arguments: backup.arguments(),
             within: None,
         };
-        let (board, source) = (self.board.clone(), from.instance.clone());
+        let (board, name) = (self.board.clone(), from.instance.clone());
         let understand = move |line: &str| {
             let Some(progress) = basebackup::progress(line) else { return Line::Said };
             // In tens, because each change is a write to the API.
-            let message = format!("copied {} % from {source}", progress.percent() / 10 * 10);
+            let message = format!("copied {} % from {name}", progress.percent() / 10 * 10);
             board.report(|report| report.message = Some(message));
             Line::Understood
         };
@@ -114,6 +143,10 @@ impl Instance {
         self.last_copy = match &copied {
             Err(Trouble::Tool { said, .. }) if said.contains(NO_ROOM) => LastCopy::FoundNoRoom,
             _ => LastCopy::Other,
+        };
+        self.failed_copies = match (&copied, self.last_copy) {
+            (Err(Trouble::Tool { .. }), LastCopy::Other) => self.failed_copies.again(holder),
+            _ => Failed::default(),
         };
         copied?;
         {
@@ -123,6 +156,18 @@ impl Instance {
         self.record.lock().copy_complete()?;
         tracing::info!(from = from.instance, "copied the database");
         Ok(Turn::Again)
+    }
+
+    /// Whom the next copy comes from.
+    fn copy_source(&self, leader: MemberId, place: &Leader) -> Source {
+        let me = self.record.lock().identity();
+        let others: Vec<_> =
+            self.peers.who().into_iter().map(|(id, ..)| id).filter(|id| ![me, leader].contains(id)).collect();
+        let chosen = copying::source(leader, &others, self.failed_copies);
+        match self.place_of(chosen).filter(|_| chosen != leader) {
+            Some(place) => Source { place, leads: false },
+            None => Source { place: place.clone(), leads: true },
+        }
     }
 
     /// Why a copy from `source` does not go on, if it doesn't. The next comes from whoever leads then.

@@ -12,6 +12,7 @@ use bellwether_api::v1::InstanceState;
 use bellwether_core::contract::{Leader, POSTGRES_PORT};
 use bellwether_core::election::{Deadline, MemberId, Position};
 use bellwether_core::fact::Fact;
+use bellwether_core::instance::copying::Failed;
 use bellwether_core::instance::start::{LeaseView, Start, VolumeState, start};
 use bellwether_core::wal::{Lsn, SystemIdentifier, Term, Timeline};
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Session, SqlError};
@@ -104,6 +105,8 @@ pub struct Instance {
     pub rewound: Option<(MemberId, Timeline)>,
     /// What became of the last attempt at a copy.
     pub last_copy: LastCopy,
+    /// How many failed.
+    pub failed_copies: Failed,
     /// Not before this does it try to start as a primary again.
     pub lead_after: Instant,
     /// Where the log ends of a standby that was stopped because it is fenced. Nothing once PostgreSQL has run again.

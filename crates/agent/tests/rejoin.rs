@@ -281,6 +281,38 @@ async fn a_copy_whose_source_crashes_is_made_again_from_whoever_leads_then() {
     copied_from(&cluster, leader, &["everybody's", "after"]).await;
 }
 
+/// A page of a table on the leader's disk is not what PostgreSQL wrote: `pg_basebackup` finds that out by its checksum. The standby's is intact.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_whose_source_is_corrupt_comes_from_a_standby() {
+    let mut cluster = before_a_third().await;
+    let root = superuser(&cluster, "orders-1").await;
+    root.run_script(
+        "create table public.big as select n, repeat('x', 100) as text from generate_series(1, 1000) as n; checkpoint",
+    )
+    .await
+    .unwrap();
+    let file = fs::read_dir(cluster.pgdata("orders-1").join("base"))
+        .unwrap()
+        .flat_map(|database| fs::read_dir(database.unwrap().path()).unwrap())
+        .map(|file| file.unwrap().path())
+        .find(|path| {
+            let bytes = fs::read(path).unwrap();
+            bytes.windows(50).any(|window| window == [b'x'; 50])
+        })
+        .expect("the table's file");
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[4000] ^= 0xff;
+    fs::write(&file, bytes).unwrap();
+    cluster.start("orders-3", 3).await;
+    copied_from(&cluster, "orders-2", &["everybody's"]).await;
+    assert!(cluster.said("orders-3").contains("checksum"), "the leader was asked first");
+    write(&cluster, "orders-1", "after").await;
+    support::eventually("it streams from the leader", async || {
+        has(&cluster, "orders-3", &["everybody's", "after"]).await
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_whose_source_is_frozen_is_made_again_from_the_next_leader() {
     let mut cluster = before_a_third().await;

@@ -14,8 +14,9 @@ use crate::slot::SlotName;
 pub struct BaseBackup<'a> {
     /// Where from.
     pub source: &'a ConnInfo,
-    /// The slot, which must exist there: WAL from the first byte of the copy on is kept for us until we stream.
-    pub slot: &'a SlotName,
+    /// The slot, which must exist there: WAL from the first byte of the copy on is kept for us until we stream. Without one it is kept
+    /// for as long as the copy takes.
+    pub slot: Option<&'a SlotName>,
     /// Where the data goes: absent or empty.
     pub data_dir: &'a Path,
     /// Where the write-ahead log goes when it has a volume of its own: absent or empty.
@@ -55,13 +56,13 @@ impl BaseBackup<'_> {
             // WAL is streamed beside the data: fetched at the end, it could be gone by then.
             "--format=plain".into(),
             "--wal-method=stream".into(),
-            format!("--slot={}", self.slot).into(),
             // A spread checkpoint would take minutes before the first byte; somebody is waiting for this instance.
             "--checkpoint=fast".into(),
             "--progress".into(),
             "--verbose".into(),
             format!("--label=bellwether {}", self.source.application_name).into(),
         ];
+        arguments.extend(self.slot.map(|slot| format!("--slot={slot}").into()));
         if let Some(wal_dir) = self.wal_dir {
             arguments.extend(["--waldir".into(), wal_dir.into()]);
         }

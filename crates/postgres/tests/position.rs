@@ -26,7 +26,7 @@ async fn standby_of(primary: &Server, instance: &str, authority: &Authority) -> 
     primary.session().await.ensure_slot(&slot).await.unwrap();
     let mut standby = Server::place(instance, authority);
     let (source, data_dir) = (primary.conninfo_for(&standby), standby.data_dir());
-    let backup = BaseBackup { source: &source, slot: &slot, data_dir: &data_dir, wal_dir: None };
+    let backup = BaseBackup { source: &source, slot: Some(&slot), data_dir: &data_dir, wal_dir: None };
     clone(&backup, &standby.installation).await.unwrap();
     standby.follow(primary);
     signal::set(&standby.data_dir(), StartAs::Standby).unwrap();

@@ -205,7 +205,7 @@ async fn a_clone_streams_and_goes_on_after_a_restart() {
 
     let mut standby = Server::place("orders-2", &authority);
     let (source, data_dir) = (primary.conninfo_for(&standby), standby.data_dir());
-    let backup = BaseBackup { source: &source, slot: &slot, data_dir: &data_dir, wal_dir: None };
+    let backup = BaseBackup { source: &source, slot: Some(&slot), data_dir: &data_dir, wal_dir: None };
     let said = clone(&backup, &standby.installation).await.unwrap();
     let seen: Vec<_> = said.lines().filter_map(basebackup::progress).map(|progress| progress.percent()).collect();
     assert!(seen.is_sorted() && seen.last() == Some(&100), "{seen:?}");
@@ -243,7 +243,7 @@ async fn a_clone_that_fails_says_why() {
     let standby = Server::place("orders-2", &authority);
     let (source, data_dir) = (nobody.conninfo_for(&standby), standby.data_dir());
     let slot = SlotName::of_instance("orders-2").unwrap();
-    let backup = BaseBackup { source: &source, slot: &slot, data_dir: &data_dir, wal_dir: None };
+    let backup = BaseBackup { source: &source, slot: Some(&slot), data_dir: &data_dir, wal_dir: None };
     let error = clone(&backup, &standby.installation).await.unwrap_err();
     assert!(error.contains("Connection refused"), "{error}");
 }
@@ -256,7 +256,7 @@ async fn nothing_is_cloned_over_what_is_there() {
     std::fs::create_dir(&data_dir).unwrap();
     std::fs::write(data_dir.join("precious"), "").unwrap();
     let slot = SlotName::of_instance("orders-2").unwrap();
-    let backup = BaseBackup { source: &source, slot: &slot, data_dir: &data_dir, wal_dir: None };
+    let backup = BaseBackup { source: &source, slot: Some(&slot), data_dir: &data_dir, wal_dir: None };
     assert!(clone(&backup, &standby.installation).await.is_err());
     assert!(data_dir.join("precious").exists());
 }

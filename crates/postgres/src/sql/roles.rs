@@ -26,8 +26,9 @@ impl Changed {
     }
 }
 
-/// What lets the replication role ask for a checkpoint, and nothing else: `pg_rewind` goes by the leader's last one.
-const CHECKPOINTS: &str = "pg_checkpoint";
+/// What the replication role, which may copy everything, may besides: ask for a checkpoint, because `pg_rewind` goes by the leader's last one;
+/// and see whom a standby receives from, because only from one that follows the leader may be copied.
+const MEMBER_OF: [&str; 2] = ["pg_checkpoint", "pg_read_all_stats"];
 /// What `pg_rewind` calls on the server that it copies from.
 const FOR_REWIND: [&str; 4] = [
     "pg_ls_dir(text, boolean, boolean)",
@@ -45,7 +46,7 @@ impl Session {
 
     /// Makes sure of the role by which instances replicate, rewind and ask each other: by certificate, without password.
     pub async fn ensure_replication_role(&self) -> Result<Changed, SqlError> {
-        let created = self.ensure_role(REPLICATION_USER, "LOGIN REPLICATION").await?;
+        let mut created = self.ensure_role(REPLICATION_USER, "LOGIN REPLICATION").await?;
         let mut missing = vec![];
         for function in FOR_REWIND {
             const WHAT: &str = "ask for the replication role's rights";
@@ -55,7 +56,9 @@ impl Session {
                 missing.push(function);
             }
         }
-        let created = created.or(self.ensure_checkpoints().await?);
+        for role in MEMBER_OF {
+            created = created.or(self.ensure_membership(role).await?);
+        }
         if missing.is_empty() {
             return Ok(created);
         }
@@ -64,14 +67,14 @@ impl Session {
         Ok(Changed::Yes)
     }
 
-    async fn ensure_checkpoints(&self) -> Result<Changed, SqlError> {
-        const WHAT: &str = "let the replication role ask for checkpoints";
+    async fn ensure_membership(&self, role: &str) -> Result<Changed, SqlError> {
+        const WHAT: &str = "grant the replication role what it needs";
         const MAY: &str = "select pg_has_role($1::text::name, $2::text::name, 'member') as may";
-        let row = self.within(WHAT, self.client.query_one(MAY, &[&REPLICATION_USER, &CHECKPOINTS])).await?;
+        let row = self.within(WHAT, self.client.query_one(MAY, &[&REPLICATION_USER, &role])).await?;
         if (Answer { what: WHAT, row: &row }).get::<bool>("may")? {
             return Ok(Changed::No);
         }
-        self.execute(WHAT, &format!("grant {} to {}", ident(CHECKPOINTS), ident(REPLICATION_USER))).await?;
+        self.execute(WHAT, &format!("grant {} to {}", ident(role), ident(REPLICATION_USER))).await?;
         Ok(Changed::Yes)
     }
 
