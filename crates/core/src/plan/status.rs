@@ -253,7 +253,9 @@ fn phase(view: &View<'_>) -> Phase {
 
 /// Nobody leads: not yet, or no longer.
 fn coming_up(view: &View<'_>) -> Phase {
-    if view.established() {
+    // Standbys have copies of a database that nobody leads: whatever made them led once.
+    let abandoned = view.pods().any(|pod| pod.state() == InstanceState::NotStreaming);
+    if view.established() || abandoned {
         return Phase::Unavailable;
     }
     let initialising = view.pods().any(|pod| {
