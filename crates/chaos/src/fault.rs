@@ -69,12 +69,14 @@ impl Fault {
     ];
 
     /// Those that are done on real nodes.
-    pub const NODES: [Self; 12] = [
+    pub const NODES: [Self; 14] = [
         Self::PostmasterKilled,
         Self::AgentKilled,
         Self::PodDeleted,
         Self::PodDeletedByForce,
         Self::Switchover,
+        Self::AllKilled,
+        Self::Overload,
         Self::ApiFrozen,
         Self::NodeCutOff,
         Self::NodeFrozen,

@@ -1,7 +1,5 @@
 //! Chaos on real nodes: what `bellwether-chaos` does on one machine, done to pods, nodes and networks, by the same plan and into the same
 //! records.
-//!
-//! The probe runs by itself in a pod for as long as a round takes: a command that is kept open would end with the API server.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,8 +18,8 @@ use serde_json::json;
 use crate::failure::{Failure, Outcome, ensure, eventually};
 use crate::namespace::{COMES_UP, Namespace};
 use crate::output::say;
-use crate::scenario::connect::{client, in_client};
-use crate::scenario::probed::{PROGRAM, servers};
+use crate::scenario::connect::in_client;
+use crate::scenario::probed;
 use crate::world::World;
 
 /// Writes before a fault, and after it, last about this long.
@@ -31,6 +29,11 @@ const AFTER: Duration = Duration::from_secs(12);
 const LASTS: Duration = Duration::from_secs(20);
 /// A primary that can reach the API but no standby lets others try after ten seconds, and they after L more.
 const CUT_FROM_STANDBYS: Duration = Duration::from_secs(30);
+
+/// How long every connection is taken and every core is busy.
+const OVERLOADED: Duration = Duration::from_secs(30);
+/// More sessions than an application may have.
+const SESSIONS: usize = 120;
 
 /// How long Kubernetes' own watches may take to come back after the API server: a failover before that reaches no node's proxy.
 const RELISTED: Duration = Duration::from_secs(40);
@@ -58,10 +61,7 @@ pub fn run(world: &World, wanted: &Wanted<'_>) -> Outcome<bool> {
     world.with_chart()?;
     let namespace = world.namespace("chaos")?;
     namespace.ready_cluster("demo", &json!({}))?;
-    namespace.apply(&client(&namespace, "demo"))?;
-    namespace.kubectl(["wait", "--for=condition=Ready", "pod/client", "--timeout=50s"]).go()?;
-    let program = world.target.probe.as_ref().ok_or_else(|| Failure::Wrong("there is no probe".to_owned()))?;
-    namespace.kubectl(["cp", &program.display().to_string(), &format!("client:{PROGRAM}")]).go()?;
+    probed::put_client(world, &namespace)?;
     let (began, mut done) = (Instant::now(), vec![]);
     for number in first.. {
         if began.elapsed() > wanted.limit || wanted.rounds.is_some_and(|rounds| done.len() as u64 >= rounds) {
@@ -90,7 +90,7 @@ fn round(world: &World, namespace: &Namespace<'_>, seed: u64, number: u64, fault
     let length = BEFORE + faults.iter().map(|fault| AFTER + lasts(*fault)).sum::<Duration>();
     let history = format!("/tmp/{seed}-{number}-{}.jsonl", at.as_second());
     let started = Instant::now();
-    start(namespace, &history, length)?;
+    probed::run_by_itself(namespace, &history, length)?;
     std::thread::sleep(BEFORE);
     let hurt = Instant::now();
     for (index, fault) in faults.iter().enumerate() {
@@ -101,15 +101,11 @@ fn round(world: &World, namespace: &Namespace<'_>, seed: u64, number: u64, fault
     std::thread::sleep(length.saturating_sub(started.elapsed()));
     namespace.wait_ready("demo")?;
     let ready = hurt.elapsed();
-    eventually("the probe to end", COMES_UP, || {
-        // Brackets, so that the shell that asks is not among them.
-        let running = in_client(namespace, "pgrep -f '[b]ellwether-probe run' | wc -l")?;
-        ensure(running == "0", || format!("{running} run"))
-    })?;
+    probed::ended(namespace)?;
     if faults.contains(&Fault::ApiFrozen) {
         std::thread::sleep(RELISTED);
     }
-    let verdict = check(namespace, &history)?;
+    let verdict = probed::verdict(namespace, &history)?;
     in_client(namespace, &format!("rm {history}"))?;
     Ok(Record {
         home: "nodes".to_owned(),
@@ -134,22 +130,10 @@ fn lasts(fault: Fault) -> Duration {
     match fault {
         Fault::CutFromStandbys => CUT_FROM_STANDBYS,
         Fault::ApiFrozen => LASTS,
+        Fault::Overload => OVERLOADED,
         of_a_node if of_a_node.is_of_a_node() => LASTS,
         _ => Duration::ZERO,
     }
-}
-
-fn start(namespace: &Namespace<'_>, history: &str, length: Duration) -> Outcome {
-    let servers = eventually("every pod", COMES_UP, || servers(namespace, "--direct"))?.join(" ");
-    let run = format!("{PROGRAM} run --secret /app --duration {}s --history {history} {servers}", length.as_secs());
-    in_client(namespace, &format!("nohup {run} >/tmp/probe.out 2>&1 </dev/null &")).map(drop)
-}
-
-/// The verdict, whatever it is.
-fn check(namespace: &Namespace<'_>, history: &str) -> Outcome<serde_json::Value> {
-    let servers = servers(namespace, "--instance")?.join(" ");
-    let text = in_client(namespace, &format!("{PROGRAM} check {history} --secret /app --json {servers} || true"))?;
-    serde_json::from_str(&text).map_err(|error| Failure::Wrong(format!("no verdict: {error}: {text}")))
 }
 
 fn node_of(namespace: &Namespace<'_>, pod: &str) -> Outcome<Node> {
@@ -184,6 +168,13 @@ fn harm(world: &World, namespace: &Namespace<'_>, primary: &str, fault: Fault) -
             kill(Pid::from_raw(pid), Signal::SIGKILL).map_err(|errno| Failure::Wrong(format!("process {pid}: {errno}")))
         }
         Fault::AgentKilled => Ok(fault::kill_container(layout, &pod, None)?),
+        Fault::AllKilled => {
+            for name in namespace.names(["pods", "-l", "bellwether.dev/cluster=demo"])? {
+                fault::kill_container(layout, &ObjectName { name, ..pod.clone() }, None)?;
+            }
+            Ok(())
+        }
+        Fault::Overload => overload(namespace),
         Fault::PodDeleted => Ok(namespace.kubectl(["delete", "pod", primary, "--wait=false"]).go()?),
         Fault::PodDeletedByForce => {
             Ok(namespace.kubectl(["delete", "pod", primary, "--force", "--grace-period=0"]).go()?)
@@ -232,4 +223,17 @@ fn cut_for_a_while(node: Node, cuts: &[Cut], fault: Fault) -> Outcome {
     }
     std::thread::sleep(lasts(fault));
     Ok(fault::heal(node)?)
+}
+
+/// Everybody who is let in computes.
+fn overload(namespace: &Namespace<'_>) -> Outcome {
+    let seconds = OVERLOADED.as_secs();
+    let compute = format!(
+        "do $$ declare until timestamptz := clock_timestamp() + make_interval(secs => {seconds}); \
+         begin while clock_timestamp() < until loop perform 1; end loop; end $$"
+    );
+    let session = format!("psql \"$(cat /app/uri)\" -c '{compute}' >/dev/null 2>&1 </dev/null &");
+    in_client(namespace, &format!("for i in $(seq {SESSIONS}); do {session} done"))?;
+    std::thread::sleep(OVERLOADED);
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! The scenarios, in the order in which they run: installing first, removing the operator late, what the audit log says at the end.
 
 mod access;
+mod away;
 mod beside;
 mod conformance;
 pub mod connect;
@@ -40,6 +41,7 @@ pub const ALL: &[Scenario] = &[
     scenario("the operator's metrics are scraped over HTTPS", metrics::scraped),
     Scenario { needs: Needs::Probe, ..scenario("the probe watches a primary being killed", probed::primary_killed) },
     on_harness(scenario("an old session beside a cut-off primary", beside::old_session)),
+    on_harness(scenario("API server and operator away under load", away::api_and_operator)),
     scenario("delete and recreate with retained volumes", deletion::recreate),
     scenario("onDelete Delete removes the volumes", deletion::on_delete),
     scenario("a namespace is deleted with everything in it", deletion::namespace),

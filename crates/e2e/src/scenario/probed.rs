@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use harness::command::Started;
 use harness::fault::{self, ObjectName};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::failure::{Failure, Outcome, ensure, eventually};
 use crate::namespace::{COMES_UP, Namespace};
 use crate::output::say;
-use crate::scenario::connect::client;
+use crate::scenario::connect::{client, in_client};
 use crate::target::Home;
 use crate::world::World;
 
@@ -33,11 +33,7 @@ enum Fault {
 pub fn primary_killed(world: &World) -> Outcome {
     let namespace = world.namespace("probed")?;
     namespace.ready_cluster("demo", &json!({}))?;
-    namespace.apply(&client(&namespace, "demo"))?;
-    namespace.kubectl(["wait", "--for=condition=Ready", "pod/client", "--timeout=50s"]).go()?;
-    let program = world.target.probe.as_ref().ok_or_else(|| Failure::Wrong("there is no probe".to_owned()))?;
-    let place = format!("client:{PROGRAM}");
-    namespace.kubectl(["cp", &program.display().to_string(), &place]).go()?;
+    put_client(world, &namespace)?;
     let faults: &[Fault] = match world.target.home {
         Home::Harness => &[Fault::Container, Fault::Pod],
         Home::Foreign => &[Fault::Pod],
@@ -46,6 +42,38 @@ pub fn primary_killed(world: &World) -> Outcome {
         watched(world, &namespace, *fault)?;
     }
     Ok(())
+}
+
+/// A pod with the probe in it.
+pub fn put_client(world: &World, namespace: &Namespace<'_>) -> Outcome {
+    namespace.apply(&client(namespace, "demo"))?;
+    namespace.kubectl(["wait", "--for=condition=Ready", "pod/client", "--timeout=50s"]).go()?;
+    let program = world.target.probe.as_ref().ok_or_else(|| Failure::Wrong("there is no probe".to_owned()))?;
+    Ok(namespace.kubectl(["cp", &program.display().to_string(), &format!("client:{PROGRAM}")]).go()?)
+}
+
+/// The probe writes for this long, by itself: a command that is kept open would end with the API server.
+pub fn run_by_itself(namespace: &Namespace<'_>, history: &str, length: Duration) -> Outcome {
+    let servers = eventually("every pod", COMES_UP, || servers(namespace, "--direct"))?.join(" ");
+    let run = format!("{PROGRAM} run --secret /app --duration {}s --history {history} {servers}", length.as_secs());
+    in_client(namespace, &format!("nohup {run} >/tmp/probe.out 2>&1 </dev/null &")).map(drop)
+}
+
+/// Waits until it has.
+pub fn ended(namespace: &Namespace<'_>) -> Outcome {
+    eventually("the probe to end", COMES_UP, || {
+        // Brackets, so that the shell that asks is not among them.
+        let running = in_client(namespace, "pgrep -f '[b]ellwether-probe run' | wc -l")?;
+        ensure(running == "0", || format!("{running} run"))
+    })
+}
+
+/// What is proven against the servers. How much load a busy machine leaves room for is not the question.
+pub fn verdict(namespace: &Namespace<'_>, history: &str) -> Outcome<Value> {
+    let servers = servers(namespace, "--instance")?.join(" ");
+    let check = format!("{PROGRAM} check {history} --secret /app --least-rate 1 --json {servers} || true");
+    let text = namespace.kubectl(["exec", "client", "--", "sh", "-c", &check]).within(COMES_UP).output()?;
+    serde_json::from_str(&text).map_err(|error| Failure::Wrong(format!("no verdict: {error}: {text}")))
 }
 
 fn watched(world: &World, namespace: &Namespace<'_>, fault: Fault) -> Outcome {
@@ -110,8 +138,8 @@ fn check(namespace: &Namespace<'_>, history: &str) -> Outcome<String> {
 pub fn servers(namespace: &Namespace<'_>, option: &str) -> Outcome<Vec<String>> {
     let pods = namespace.list(["pods", "-l", "bellwether.dev/cluster=demo"])?;
     ensure(pods.len() == 3, || format!("{} pods", pods.len()))?;
-    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    let server = |pod: &serde_json::Value| {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let server = |pod: &Value| {
         let host = format!("{}.demo-pods.{}.svc", text(&pod["metadata"]["name"]), namespace.name);
         [option.to_owned(), format!("{host}@{}", text(&pod["status"]["podIP"]))]
     };
