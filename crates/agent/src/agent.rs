@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::board::Board;
+use crate::checkpoint;
 use crate::election::driver::{Driver, DriverError, Fence, Links, Wish};
 use crate::election::peers::{Me, Peers};
 use crate::election::record::Record;
@@ -45,6 +47,8 @@ use crate::volume::{self, LastCopy, Volume};
 pub const ROLE: &str = "agent";
 /// How long a pod that is deleted waits for another to lead: a shutdown with its checkpoint, and an election.
 const HAND_OVER: Duration = Duration::from_secs(20);
+/// … and for a checkpoint before that: the kubelet's patience ends.
+const CHECKPOINT: Duration = Duration::from_secs(5);
 /// How often a volume is tried that another agent holds.
 const LOCK_AGAIN: Duration = Duration::from_millis(200);
 /// How often what is missing at the start is looked for again.
@@ -117,19 +121,25 @@ async fn run(environment: Environment) -> Result<ExitCode, StartError> {
         return Ok(ExitCode::SUCCESS);
     };
     let mut asked = stopping.clone();
+    let socket = instance.places.socket.path().to_owned();
     let request = tokio::select! {
         never = instance.live(&mut running) => match never {},
         error = ended(&mut driver) => return Err(error),
-        request = handed_over(&mut asked, &election) => request,
+        request = handed_over(&mut asked, &election, &socket) => request,
     };
     Ok(stop_in_order(&instance, client, running.map(|running| running.postmaster), &mut stopping, request).await)
 }
 
 /// Asked to stop, and no longer leading if anybody else can: another takes over first, while this one still has everything.
-async fn handed_over(stopping: &mut watch::Receiver<Option<StopRequest>>, election: &Election) -> StopRequest {
+async fn handed_over(
+    stopping: &mut watch::Receiver<Option<StopRequest>>,
+    election: &Election,
+    socket: &Path,
+) -> StopRequest {
     let request = asked_to_stop(stopping).await;
     if election.leads() && election.could_hand_over() {
         tracing::info!("asked to stop: another takes over first");
+        checkpoint::before_stopping(socket, CHECKPOINT).await;
         election.hand_over();
         let _ = tokio::time::timeout(HAND_OVER, election.until_handed_over()).await;
     }

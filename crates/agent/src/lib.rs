@@ -16,6 +16,7 @@
 pub mod agent;
 pub mod backoff;
 pub mod board;
+mod checkpoint;
 pub mod clock;
 pub mod configuration;
 pub mod election;

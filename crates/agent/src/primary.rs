@@ -16,8 +16,10 @@ use bellwether_core::instance::switchover::{self, Refusal};
 use bellwether_core::lease_object;
 use bellwether_core::wal::{Lsn, Term};
 use bellwether_postgres::sql::{Remote, Sender, Session, SqlError, TlsClient};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::checkpoint;
 use crate::configuration::Configuration;
 use crate::election::driver::Wish;
 use crate::instance::{Instance, SQL_DEADLINE};
@@ -34,6 +36,8 @@ const ACCEPTANCE_CHECK: Duration = Duration::from_secs(4);
 const WAITS: Duration = Duration::from_secs(2);
 /// How long one commit may wait before that is said.
 const STUCK: Duration = Duration::from_secs(5);
+/// How long a checkpoint before a switchover may take: nobody waits for it, clients write meanwhile.
+const CHECKPOINT: Duration = Duration::from_secs(300);
 /// The longest that the user's first SQL may take.
 const POST_INIT_DEADLINE: Duration = Duration::from_secs(1800);
 
@@ -60,6 +64,8 @@ pub struct Primary {
     asked: Option<(String, Option<Refusal>)>,
     /// Commits that wait, and since when they were seen to.
     waiting: BTreeMap<(i32, String), Instant>,
+    /// A switchover that is being prepared. It ends with the lead.
+    leaving: JoinSet<()>,
     roles_done: bool,
     reload_due: bool,
     slots_due: Instant,
@@ -95,6 +101,7 @@ impl Primary {
             short_since: None,
             waiting: BTreeMap::new(),
             asked: None,
+            leaving: JoinSet::new(),
             configuration: Configuration::unknown(),
             refuses_since: None,
             roles_done: false,
@@ -237,14 +244,20 @@ impl Instance {
             primary.asked = None;
             return Ok(());
         };
-        if primary.asked.as_ref().is_some_and(|(seen, _)| *seen == version) {
+        while primary.leaving.try_join_next().is_some() {}
+        if !primary.leaving.is_empty() || primary.asked.as_ref().is_some_and(|(seen, _)| *seen == version) {
             return Ok(());
         }
         let chosen = switchover::choose(&wanted, &self.candidates(primary).await?);
         match &chosen {
             Ok(target) => {
                 tracing::info!(wanted, %target, "a switchover is asked for");
-                let _ = self.wishes.send(Wish::Switchover(Some(*target)));
+                let (wishes, target) = (self.wishes.clone(), *target);
+                let socket = self.places.socket.path().to_owned();
+                primary.leaving.spawn(async move {
+                    checkpoint::before_stopping(&socket, CHECKPOINT).await;
+                    let _ = wishes.send(Wish::Switchover(Some(target)));
+                });
             }
             Err(refusal) => tracing::warn!(%refusal, "a switchover is not begun"),
         }
