@@ -24,7 +24,7 @@ struct Options {
 enum Chosen {
     /// Starts a cluster on this machine, and hurts it.
     Embedded(Embedded),
-    /// Prints the table of all records.
+    /// Prints a table for each file of records.
     Table {
         /// Files with records.
         #[arg(required = true)]
@@ -76,11 +76,10 @@ async fn main() -> ExitCode {
 }
 
 fn table(files: &[PathBuf]) -> Result<bool, SiteError> {
-    let mut records = vec![];
     for file in files {
-        records.extend(record::read(file)?);
+        say(&format!("`{}`:\n", file.display()));
+        say(&report::table(&record::read(file)?));
     }
-    say(&report::table(&records));
     Ok(true)
 }
 
