@@ -92,7 +92,7 @@ fn ours(world: &World, namespace: &str, pod: &str) -> Outcome<String> {
 
 /// A cluster that has just become Ready still writes down whom commits wait for: idle begins when the election's record has stayed as it
 /// is for a while.
-fn settled(namespace: &Namespace<'_>) -> Outcome {
+pub fn settled(namespace: &Namespace<'_>) -> Outcome {
     let record = || {
         let path = "jsonpath={.metadata.resourceVersion}";
         namespace.kubectl(["get", "lease", "demo", "-o", path]).output()

@@ -26,9 +26,6 @@ pub(super) fn defaults() -> Vec<Line> {
         ("log_temp_files", "10MB".to_owned()),
         // So that a standby which was away for a moment finds its WAL even where its slot had to give it up.
         ("wal_keep_size", "128MB".to_owned()),
-        // After a crash everything on the volume is made durable before anything is replayed. File by file, which is PostgreSQL's default, that is
-        // most of a recovery: six seconds of seven for an empty database on a busy disk. The volume is ours alone, so all of it at once.
-        ("recovery_init_sync_method", "syncfs".to_owned()),
         // PostgreSQL's own defaults, written out: a standby may need more than these for a while, and a line that comes and goes would
         // ask for a restart though the value is the same.
         ("max_connections", "100".to_owned()),
@@ -91,6 +88,9 @@ fn replication(settings: &ServerSettings) -> Vec<Line> {
         ("hot_standby", "on".to_owned()),
         // What pg_rewind needs where data checksums are off; with them on it costs nothing more.
         ("wal_log_hints", "on".to_owned()),
+        // After a crash everything on the volume is made durable before anything is replayed. File by file, which is PostgreSQL's default, that is
+        // most of a recovery: six seconds of seven for an empty database on a busy disk. The volume is ours alone, so all of it at once.
+        ("recovery_init_sync_method", "syncfs".to_owned()),
         // A promoted standby's history is followed, never left behind.
         ("recovery_target_timeline", "latest".to_owned()),
         // How often a standby tries again when it can't reach its primary. The default, 5 s, would be most of the time in
