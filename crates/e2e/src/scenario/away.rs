@@ -23,7 +23,6 @@ const SECONDS: &str = "E2E_AWAY";
 const AROUND: Duration = Duration::from_secs(5);
 /// Whoever has something to write has written it.
 const SETTLED: Duration = Duration::from_secs(30);
-const HISTORY: &str = "/tmp/away.jsonl";
 
 fn away() -> Duration {
     let said = std::env::var(SECONDS).ok().and_then(|said| said.parse().ok());
@@ -59,7 +58,9 @@ fn unnoticed(namespace: &Namespace<'_>, who: &str, meanwhile: impl FnOnce() -> O
     figures::settled(namespace)?;
     let before = office(namespace)?;
     let mark = Mark::now()?;
-    probed::run_by_itself(namespace, HISTORY, AROUND + away() + AROUND)?;
+    // A history is written once: one that is there already would be judged instead.
+    let history = format!("/tmp/{}-away.jsonl", who.replace(' ', "-"));
+    probed::run_by_itself(namespace, &history, AROUND + away() + AROUND)?;
     std::thread::sleep(AROUND);
     meanwhile()?;
     std::thread::sleep(AROUND + SETTLED);
@@ -69,7 +70,7 @@ fn unnoticed(namespace: &Namespace<'_>, who: &str, meanwhile: impl FnOnce() -> O
     let asks = |request: &Request| request.right.resource == "selfsubjectaccessreviews";
     let ours = |request: &&Request| request.is_write() && !request.is_operator_lease() && !asks(request);
     let writes: Vec<_> = requests.iter().filter(ours).collect();
-    let verdict = probed::verdict(namespace, HISTORY)?;
+    let verdict = probed::verdict(namespace, &history)?;
     let gap =
         verdict["gaps"].as_array().into_iter().flatten().filter_map(|gap| gap["seconds"].as_f64()).fold(0.0, f64::max);
     say(&format!(
