@@ -13,7 +13,6 @@ use bellwether_core::wal::{SystemIdentifier, Term, Timeline};
 use bellwether_postgres::basebackup::{self, BaseBackup};
 use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
 use bellwether_postgres::initdb::{NewCluster, PasswordFile};
-use bellwether_postgres::signal::{self, StartAs};
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Receiver, Remote, Session, SqlError, TlsClient};
 
 use crate::election::driver::Wish;
@@ -154,9 +153,6 @@ impl Instance {
             let _pause = self.children.pause();
             self.volume.finish(Work::Clone, &self.installation, lease.system).await?;
         }
-        // It never was a primary, for whose endpoint to move others would wait.
-        signal::set(&self.volume.pgdata(), StartAs::Standby)
-            .map_err(|cause| Trouble::Io { what: "write standby.signal", cause })?;
         self.record.lock().copy_complete()?;
         tracing::info!(from = from.instance, "copied the database");
         Ok(Turn::Again)
