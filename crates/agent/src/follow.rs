@@ -8,7 +8,7 @@ use std::time::Duration;
 use bellwether_api::v1::{InstanceRole, InstanceState};
 use bellwether_core::contract::{Leader, key};
 use bellwether_core::election::{MemberId, Position};
-use bellwether_core::instance::rejoin::{Rejoin, rejoin};
+use bellwether_core::instance::rejoin::{Rejoin, precedes, rejoin};
 use bellwether_core::instance::space::Space;
 use bellwether_core::instance::standby::{RECONNECT_GRACE, Sample, Standby};
 use bellwether_core::wal::{Lsn, Term, Timeline};
@@ -111,24 +111,27 @@ impl Instance {
                 return Ok(Turn::Again);
             }
             let Some(end) = self.cut(running).await? else { return Ok(Turn::Again) };
-            let Some((theirs, history)) = self.history_of(leader) else {
-                self.note(format!("waiting for {} to accept writes", place.instance));
-                return Ok(Turn::Wait(LEADER_KNOWN));
-            };
-            // Two that promoted apart from each other have the same number for their timelines; terms tell them apart.
-            let (timeline, lsn) = end;
-            let ours_here = self.record.lock().term_of(timeline);
-            let other_branch = ours_here.is_none() || memory::term_of(&history.log, timeline) != ours_here;
-            match rejoin(timeline, lsn, theirs, &history.forks) {
-                Rejoin::Stream if !other_branch => {}
-                Rejoin::Unknown => return Ok(Turn::Wait(LEADER_KNOWN)),
-                diverged => {
-                    tracing::warn!(?diverged, ?end, leader = place.instance, "this log parts from the leader's");
-                    let onto = Onto { leader, place, term, timeline: theirs, history };
-                    return self.bring_back(&onto, end, running).await;
+            if let Some(log) = self.log_to_come(leader, term, end) {
+                tracing::info!(leader = place.instance, "connecting to a leader that is being promoted");
+                self.record.lock().adopt_log(&log)?;
+            } else {
+                let Some((theirs, history)) = self.history_of(leader) else {
+                    self.note(format!("waiting for {} to accept writes", place.instance));
+                    return Ok(Turn::Wait(LEADER_KNOWN));
+                };
+                // Two that promoted apart from each other have the same number for their timelines; terms tell them apart.
+                let (timeline, lsn) = end;
+                match rejoin(timeline, lsn, theirs, &history.forks) {
+                    Rejoin::Stream if self.same_branch(&history, timeline) => {}
+                    Rejoin::Unknown => return Ok(Turn::Wait(LEADER_KNOWN)),
+                    diverged => {
+                        tracing::warn!(?diverged, ?end, leader = place.instance, "this log parts from the leader's");
+                        let onto = Onto { leader, place, term, timeline: theirs, history };
+                        return self.bring_back(&onto, end, running).await;
+                    }
                 }
+                self.record.lock().adopt_log(&history.log)?;
             }
-            self.record.lock().adopt_log(&history.log)?;
         }
         self.be_standby(Some(&place), running).await?;
         self.serve_as_standby(Some((leader, place)), running).await
@@ -148,6 +151,22 @@ impl Instance {
         Ok(may)
     }
 
+    /// Whether the same leader wrote this timeline here and there.
+    fn same_branch(&self, history: &History, timeline: Timeline) -> bool {
+        let ours = self.record.lock().term_of(timeline);
+        ours.is_some() && memory::term_of(&history.log, timeline) == ours
+    }
+
+    /// Who wrote which timelines, by a leader of this very term that is being promoted and has all that is here. What it told in an
+    /// earlier term says nothing about its log of today.
+    fn log_to_come(&self, leader: MemberId, term: Term, own: (Timeline, Lsn)) -> Option<Vec<memory::WrittenBy>> {
+        let known = self.histories.borrow();
+        let history = known.get(&leader)?;
+        let coming = history.log.last().filter(|entry| entry.term == term)?;
+        let ahead = precedes(own, (coming.above, history.promoting?)) && self.same_branch(history, own.0);
+        ahead.then(|| history.log.clone())
+    }
+
     /// The history that the leader writes, as it told it.
     pub(crate) fn history_of(&mut self, leader: MemberId) -> Option<(Timeline, History)> {
         let history = self.histories.borrow_and_update().get(&leader)?.clone();
@@ -159,7 +178,7 @@ impl Instance {
         let Some(now) = running.as_mut() else { return Ok(None) };
         if now.end.is_none() {
             let key = self.places.replication_tls.join(key::TLS_KEY);
-            now.session = Cut { key: Some(&key), patience: CUT }.run(|| self.session()).await?;
+            now.session = Cut { key: Some(&key), patience: CUT }.run(&now.session, || self.session()).await?;
             now.end = Some(self.end_of_log(&now.session).await?);
         }
         Ok(now.end)

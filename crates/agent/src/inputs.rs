@@ -108,7 +108,7 @@ impl Pem {
         ] {
             // `Secret` drops a final newline, which some readers of PEM insist on.
             let content = format!("{}\n", content.trim_end());
-            if file::replace(&dir.join(name), content.as_bytes())?.changed() {
+            if file::rewrite(&dir.join(name), content.as_bytes())?.changed() {
                 changed = file::Written::Changed;
             }
         }

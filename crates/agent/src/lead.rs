@@ -102,11 +102,13 @@ impl Instance {
         if !now.session.is_usable() {
             now.session = self.session().await?;
         }
-        let (timeline, _) = match now.end.take() {
+        let (timeline, end) = match now.end.take() {
             Some(end) => end,
             None => self.end_of_log(&now.session).await?,
         };
         self.remember_log(term, timeline)?;
+        // Whoever has no more than this may connect already: the first commit waits for one of them.
+        self.log.send_replace(Log { promoting: Some(end), ..Log::default() });
         self.write_settings(RunAs::Primary(voters, term))?;
         now.steward = Some(self.hold(&now.postmaster).await);
         now.postmaster.order(Order::Reload).await;

@@ -192,7 +192,7 @@ pub fn write(
     let mut changed = installed.written.changed();
     for (name, text) in [(hba::NAME, hba::render(&inputs.config.pg_hba)?), (hba::IDENT_NAME, hba::IDENT.to_owned())] {
         let path = volume.pgdata.join(name);
-        let written = file::replace(&path, text.as_bytes()).map_err(|cause| SettingsError::Io { path, cause })?;
+        let written = file::rewrite(&path, text.as_bytes()).map_err(|cause| SettingsError::Io { path, cause })?;
         changed |= written.changed();
     }
     Ok(changed)

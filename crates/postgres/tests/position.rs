@@ -61,7 +61,8 @@ async fn cut(standby: &mut Server) -> Session {
     standby.configure();
     let key = standby.replication_tls().key;
     let cut = Cut { key: Some(&key), patience: PATIENCE };
-    cut.run(|| standby.try_session(POSTGRES_DATABASE)).await.unwrap()
+    let present = standby.session().await;
+    cut.run(&present, || standby.try_session(POSTGRES_DATABASE)).await.unwrap()
 }
 
 async fn end(session: &Session, standby: &Server) -> (Timeline, Lsn) {
@@ -176,8 +177,39 @@ async fn across_a_promotion_the_timeline_is_that_of_the_wal_that_is_there() {
     assert_eq!(found.0, Timeline(2));
     assert!(found.1 >= written);
 
-    let is_primary = Cut { key: None, patience: PATIENCE }.run(|| second.try_session(POSTGRES_DATABASE)).await;
+    let present = second.session().await;
+    let is_primary =
+        Cut { key: None, patience: PATIENCE }.run(&present, || second.try_session(POSTGRES_DATABASE)).await;
     assert!(matches!(is_primary, Err(CutError::NotStandby)));
+}
+
+#[tokio::test]
+async fn who_follows_a_standby_before_its_promotion_is_waited_for_right_after_it() {
+    let authority = Authority::new();
+    let mut first = primary(&authority).await;
+    let second = standby_of(&first, "orders-2", &authority).await;
+    let mut third = standby_of(&first, "orders-3", &authority).await;
+    let written = write(&first).await;
+    caught_up(&second, written).await;
+    caught_up(&third, written).await;
+    first.stop().await;
+    let slot = SlotName::of_instance("orders-3").unwrap();
+    second.session().await.ensure_slot(&slot).await.unwrap();
+    third.follow(&second);
+    third.configure();
+    as_owner(&third);
+    run(&third, "select pg_reload_conf()").await;
+    let asked = second.session().await;
+    eventually("the other standby is connected", || async { !asked.senders().await.unwrap().is_empty() }).await;
+    assert!(asked.state().await.unwrap().in_recovery);
+
+    run(&second, "alter system set synchronous_standby_names = 'ANY 1 (\"orders-3\")'").await;
+    run(&second, "select pg_reload_conf()").await;
+    run(&second, "select pg_promote()").await;
+    // It is acknowledged only by the one that was connected before there was a timeline to follow.
+    run(&second, "create table public.acknowledged ()").await;
+    let state = third.session().await.state().await.unwrap();
+    assert!(state.receiver.is_some_and(|receiver| receiver.streaming));
 }
 
 #[tokio::test]

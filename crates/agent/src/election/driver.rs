@@ -459,8 +459,9 @@ impl Driver {
         let log = self.links.log.borrow().clone();
         let space = Some(self.links.spaces.borrow().least());
         let mut about = About { addresses: self.addresses.clone(), space, ..About::default() };
-        if let Some(timeline) = log.timeline {
-            about.timeline = Some(timeline.0);
+        if log.timeline.is_some() || log.promoting.is_some() {
+            about.timeline = log.timeline.map(|timeline| timeline.0);
+            about.promoting = log.promoting;
             about.forks = log.forks;
             about.slots = log.slots;
             about.log = self.record.lock().log().to_vec();
@@ -472,8 +473,8 @@ impl Driver {
         let Incoming { from, instance, address, message, about } = letter;
         self.learn(about.addresses.clone().into_iter().chain([(instance, address)]));
         self.links.histories.send_if_modified(|known| {
-            let About { timeline, forks, log, slots, space, .. } = about;
-            let history = History { timeline: timeline.map(Timeline), forks, log, slots, space };
+            let About { timeline, promoting, forks, log, slots, space, .. } = about;
+            let history = History { timeline: timeline.map(Timeline), promoting, forks, log, slots, space };
             let changed = known.get(&from) != Some(&history);
             known.insert(from, history);
             changed

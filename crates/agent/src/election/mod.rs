@@ -91,6 +91,8 @@ pub enum News {
 pub struct Log {
     /// The timeline that a primary writes.
     pub timeline: Option<Timeline>,
+    /// Where the log of one ends that is being promoted.
+    pub promoting: Option<Lsn>,
     /// Where the timelines before it ended, oldest first.
     pub forks: Vec<(Timeline, Lsn)>,
     /// From where on it keeps WAL for the others, by slot.
@@ -102,6 +104,8 @@ pub struct Log {
 pub struct History {
     /// The timeline that it writes, if it is a primary.
     pub timeline: Option<Timeline>,
+    /// Where its log ends, if it is being promoted: on the timeline above which, by the last entry of `log`, it will write.
+    pub promoting: Option<Lsn>,
     /// Where the timelines before it ended.
     pub forks: Vec<(Timeline, Lsn)>,
     /// Who wrote which timelines.

@@ -67,6 +67,8 @@ impl Hello {
 pub struct About {
     /// The sender's timeline: a leader's, or where the log of one that answers ends.
     pub timeline: Option<u32>,
+    /// Where the log of a leader ends that is being promoted, on the timeline of the last entry of `log`. None: it is none, or not said.
+    pub promoting: Option<Lsn>,
     /// Who wrote which timelines, as far as the sender knows ([`super::memory::VolumeMemory::log`]). Empty: not said.
     pub log: Vec<WrittenBy>,
     /// Where the timelines before the sender's ended. Empty: not said.
@@ -85,6 +87,8 @@ pub struct Letter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     m: Option<WireMessage>,
     timeline: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    promoting: Option<Lsn>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     log: Vec<(Term, Timeline)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -101,14 +105,16 @@ impl Letter {
     /// For the wire.
     pub fn new(message: Option<&Message>, about: About) -> Self {
         let log = about.log.iter().map(|entry| (entry.term, entry.above)).collect();
-        let About { timeline, forks, slots, addresses, space, .. } = about;
-        Self { m: message.map(Into::into), timeline, log, forks, slots, addresses, space: space.map(Into::into) }
+        let About { timeline, promoting, forks, slots, addresses, space, .. } = about;
+        let space = space.map(Into::into);
+        Self { m: message.map(Into::into), timeline, promoting, log, forks, slots, addresses, space }
     }
     /// From the wire.
     pub fn open(self) -> (Option<Message>, About) {
         let log = self.log.iter().map(|(term, above)| WrittenBy { term: *term, above: *above }).collect();
-        let Self { m, timeline, forks, slots, addresses, space, .. } = self;
-        (m.map(Into::into), About { timeline, log, forks, slots, addresses, space: space.map(Into::into) })
+        let Self { m, timeline, promoting, forks, slots, addresses, space, .. } = self;
+        let space = space.map(Into::into);
+        (m.map(Into::into), About { timeline, promoting, log, forks, slots, addresses, space })
     }
 }
 

@@ -41,6 +41,13 @@ pub fn rejoin(timeline: Timeline, end: Lsn, leader: Timeline, forks: &[(Timeline
     }
 }
 
+/// Whether a log that ends at `own` may go on from a leader that is being promoted and has no timeline of its own yet: its log ends at
+/// `leader`, and that is where the new timeline will part from the old one, or at most an unfinished record before. Whoever has less,
+/// on the same timeline, has nothing that the leader lacks, and need not wait until it is promoted.
+pub fn precedes(own: (Timeline, Lsn), leader: (Timeline, Lsn)) -> bool {
+    own.0 == leader.0 && own.1 <= leader.1
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +74,16 @@ mod tests {
     #[test]
     fn a_timeline_that_the_leader_never_had_is_a_dead_branch() {
         assert!(matches!(on(4, 150), Rejoin::Diverged { .. }));
+    }
+
+    #[test]
+    fn only_who_has_no_more_on_the_same_timeline_follows_a_leader_that_is_being_promoted() {
+        let leader = (Timeline(2), Lsn(200));
+        assert!(precedes((Timeline(2), Lsn(200)), leader));
+        assert!(precedes((Timeline(2), Lsn(150)), leader));
+        assert!(!precedes((Timeline(2), Lsn(201)), leader));
+        assert!(!precedes((Timeline(1), Lsn(100)), leader), "where timeline 1 ended is not known yet");
+        assert!(!precedes((Timeline(3), Lsn(100)), leader));
     }
 
     #[test]

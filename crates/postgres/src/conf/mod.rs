@@ -200,7 +200,7 @@ pub struct Installed {
 /// PostgreSQL 17 on the server refuses the command itself; before, this is all that can be done.)
 pub fn install(data_dir: &Path, text: &str) -> Result<Installed, ConfError> {
     let replace = |path: PathBuf, text: &str| {
-        file::replace(&path, text.as_bytes()).map_err(|source| ConfError::Io { path, source })
+        file::rewrite(&path, text.as_bytes()).map_err(|source| ConfError::Io { path, source })
     };
     let auto = data_dir.join(AUTO);
     let discarded = match std::fs::read_to_string(&auto) {

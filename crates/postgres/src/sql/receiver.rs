@@ -72,8 +72,9 @@ pub enum CutError {
 }
 
 impl Cut<'_> {
-    /// Cuts the receiver. The answer is a session that was made after the new configuration was in force; `open` makes one.
-    pub async fn run<F>(self, open: impl Fn() -> F) -> Result<Session, CutError>
+    /// Cuts the receiver. The answer is a session that was made after the new configuration was in force; `open` makes one. `present` is
+    /// any that there is already, to ask for the reload: a new one takes time that clients wait for.
+    pub async fn run<F>(self, present: &Session, open: impl Fn() -> F) -> Result<Session, CutError>
     where
         F: Future<Output = Result<Session, SqlError>>,
     {
@@ -82,7 +83,9 @@ impl Cut<'_> {
         if let Some(key) = self.key {
             remove(key)?;
         }
-        open().await?.execute("reload the configuration", "select pg_reload_conf()").await?;
+        if !present.is_usable() || present.reload().await.is_err() {
+            open().await?.reload().await?;
+        }
         let session = loop {
             let session = open().await?;
             let (recovery, upstream) = session.upstream().await?;
