@@ -51,6 +51,8 @@ pub struct Limits {
     pub traces: bool,
     /// Threads.
     pub threads: usize,
+    /// Told after each depth how far it is, and how many states the next depth has.
+    pub progress: Option<fn(&Report, usize)>,
 }
 
 /// A state with the hashes of its parts.
@@ -171,6 +173,9 @@ pub fn explore(from: &World, rules: &Rules, limits: Limits) -> Report {
         }
         report.depth += u32::from(!next.is_empty());
         frontier = next;
+        if let Some(tell) = limits.progress {
+            tell(&report, frontier.len());
+        }
     }
     report.closed = true;
     report

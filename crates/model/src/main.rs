@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "this is the program's output module")]
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use bellwether_core::election::Plant;
@@ -12,6 +13,10 @@ use bellwether_model::scenario::{SCENARIOS, Scenario, begin};
 use bellwether_model::trace::tell;
 use bellwether_model::walk::walk;
 use clap::Parser;
+
+/// A third of an exploration is allocation: each state is a few small pieces of its own.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Explores the election exhaustively within bounds.
 #[derive(Parser)]
@@ -72,9 +77,10 @@ fn main() -> ExitCode {
         return all_plants(&arguments);
     }
     let mut ok = true;
-    for scenario in &scenarios {
+    let chosen = arguments.faults.is_some() || arguments.commits.is_some() || plant.is_some();
+    for scenario in scenarios.iter().flat_map(|one| if chosen { vec![*one] } else { one.explorations() }) {
         let began = Instant::now();
-        let scenario = bounded(*scenario, &arguments);
+        let scenario = bounded(scenario, &arguments);
         let report = run(&scenario, &arguments, plant);
         print(&scenario, plant, &report, began);
         ok &= report.closed && report.violation.is_none();
@@ -122,8 +128,12 @@ fn bounded(scenario: Scenario, arguments: &Arguments) -> Scenario {
 
 fn run(scenario: &Scenario, arguments: &Arguments, plant: Option<Plant>) -> Report {
     let rules = scenario.rules(plant);
-    let limits =
-        Limits { states: arguments.states, traces: arguments.traces || plant.is_some(), threads: arguments.threads };
+    let limits = Limits {
+        states: arguments.states,
+        traces: arguments.traces || plant.is_some(),
+        threads: arguments.threads,
+        progress: Some(progress),
+    };
     let world = match begin(scenario, &rules) {
         Ok(world) => world,
         Err(violation) => return Report { violation: Some((violation, vec![])), ..Report::default() },
@@ -138,12 +148,24 @@ fn run(scenario: &Scenario, arguments: &Arguments, plant: Option<Plant>) -> Repo
     }
 }
 
+/// A line every few million states, for whoever waits.
+#[allow(clippy::print_stderr, reason = "progress is for a person, the result is on standard output")]
+fn progress(report: &Report, next: usize) {
+    const EVERY: u64 = 2_000_000;
+    static TOLD: AtomicU64 = AtomicU64::new(0);
+    let now = report.states / EVERY;
+    if now > 0 && TOLD.swap(now, Ordering::Relaxed) != now {
+        eprintln!("  … {} states, depth {}, {next} at the next, {} MiB", report.states, report.depth, peak_memory());
+    }
+}
+
 fn print(scenario: &Scenario, plant: Option<Plant>, report: &Report, began: Instant) {
     let plant = plant.map(|plant| format!("{:26} ", plant.name())).unwrap_or_default();
     println!(
-        "{plant}{:12} {} faults: {} states, {} moves, depth {}, {:.1} s, {} MiB; highest term {}; {}",
+        "{plant}{:12} {} faults, {} commits: {} states, {} moves, depth {}, {:.1} s, {} MiB; highest term {}; {}",
         scenario.name,
         scenario.faults,
+        scenario.commits,
         report.states,
         report.moves,
         report.depth,

@@ -8,7 +8,7 @@ fn run(scenario: &Scenario, plant: Option<Plant>) -> Report {
     let scenario = Scenario { faults: 1, ..*scenario };
     let rules = scenario.rules(plant);
     let world = begin(&scenario, &rules).expect("a run without faults keeps every promise");
-    explore(&world, &rules, Limits { states: u64::MAX, traces: plant.is_some(), threads: 2 })
+    explore(&world, &rules, Limits { states: u64::MAX, traces: plant.is_some(), threads: 2, progress: None })
 }
 
 #[test]

@@ -9,6 +9,7 @@ use bellwether_api::v1::{InstanceRole, InstanceState};
 use bellwether_core::contract::Report;
 use bellwether_core::election::{Answer, Effect, Event, Incarnation, MemberId, Memory, Message, Phase, State, step};
 use bellwether_core::fact::Fact;
+use bellwether_core::instance::start::{LeaseView, Start, VolumeState, start};
 use bellwether_core::wal::{SystemIdentifier, Timeline};
 
 use crate::api::{Body, CLUSTER, Request};
@@ -370,17 +371,33 @@ impl World {
         self.report_soon(who);
     }
 
-    /// The one instance that the operator chose initialises the database, if nobody ever has.
+    /// The one instance that the operator chose initialises the database, if nobody ever has; or has done so in an earlier life and goes on
+    /// from there. That is the agent's own decision. Once somebody has led, the rest is the election's.
     fn initialise(&mut self, who: Who) {
-        let name = &self.instances[who.instance].name;
         let Some(config) = self.instance_config() else { return };
         let lease = self.api.get(Kind::Lease, CLUSTER);
         let taken = lease.is_none_or(|lease| {
             !lease["spec"]["holderIdentity"].is_null() || !lease["spec"]["leaseTransitions"].is_null()
         });
-        if config.bootstrap_instance == *name && config.system_identifier.is_none() && !taken {
+        if taken {
+            return;
+        }
+        let nobody_led = Fact::Known(LeaseView::default());
+        let decision =
+            start(&self.volume_state(who.instance), &nobody_led, &config, &self.instances[who.instance].name);
+        if matches!(decision, Start::Initialise | Start::Run { first: true }) {
             let orders = self.container(who).map_or(0, |container| container.server.orders);
             self.within(400, 2_000, What::Postgres(who, orders, Work::Initialised));
+        }
+    }
+
+    /// A database is announced by the first record that a leader writes to it.
+    fn volume_state(&self, instance: usize) -> VolumeState {
+        match self.data(instance) {
+            None => VolumeState::Empty,
+            Some(data) if data.broken => VolumeState::UnfinishedRewind,
+            Some(data) if data.log.len() <= 1 => VolumeState::Unannounced(SystemIdentifier(data.system)),
+            Some(data) => VolumeState::Data(SystemIdentifier(data.system)),
         }
     }
 

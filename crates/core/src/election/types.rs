@@ -4,6 +4,7 @@
 //! not known is an `Option` or a [`crate::fact::Fact`]: an unknown never reads as zero.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::wal::{Lsn, Term, Timeline};
 
@@ -110,9 +111,9 @@ pub struct Position {
     pub lsn: Lsn,
 }
 
-/// A set of instances, in the order of their identities.
+/// A set of instances, in the order of their identities. It is never changed, so that clones share it: every view of the Lease has one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Members(Vec<MemberId>);
+pub struct Members(Arc<[MemberId]>);
 
 impl Members {
     /// Whether `id` is one of them.
@@ -122,17 +123,17 @@ impl Members {
     /// With `id`.
     #[must_use]
     pub fn with(&self, id: MemberId) -> Self {
-        self.union(&Self(vec![id]))
+        self.iter().chain([id]).collect()
     }
     /// Without `id`.
     #[must_use]
     pub fn without(&self, id: MemberId) -> Self {
-        Self(self.0.iter().copied().filter(|other| *other != id).collect())
+        Self(self.iter().filter(|other| *other != id).collect())
     }
     /// All of both.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
-        self.0.iter().chain(&other.0).copied().collect()
+        self.iter().chain(other.iter()).collect()
     }
     /// Each of them.
     pub fn iter(&self) -> impl Iterator<Item = MemberId> + '_ {
@@ -153,7 +154,7 @@ impl FromIterator<MemberId> for Members {
         let mut all: Vec<_> = ids.into_iter().collect();
         all.sort_unstable();
         all.dedup();
-        Self(all)
+        Self(all.into())
     }
 }
 
@@ -197,19 +198,18 @@ pub struct Rule {
 /// The Lease's record of synchronous replication: every rule that an acknowledged commit may have been acknowledged by. More
 /// than one is a joint step; the last is the one in force or about to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Sync(Vec<Rule>);
+pub struct Sync(Arc<[Rule]>);
 
 impl Sync {
     /// One rule alone, the holder's.
     pub fn only(voters: Option<Voters>) -> Self {
-        Self(vec![Rule { former: None, voters }])
+        Self([Rule { former: None, voters }].into())
     }
     /// These rules and one more of the holder's, which is to come into force. Of two that ask for the same the later says all.
     #[must_use]
     pub fn joined_by(&self, voters: Option<Voters>) -> Self {
-        let mut all: Vec<_> = self.0.iter().filter(|old| old.voters != voters).cloned().collect();
-        all.push(Rule { former: None, voters });
-        Self(all)
+        let before = self.0.iter().filter(|old| old.voters != voters).cloned();
+        before.chain([Rule { former: None, voters: voters.clone() }]).collect()
     }
     /// The same rules when another takes the Lease: what was the holder's own is from now on that of a former leader.
     #[must_use]
