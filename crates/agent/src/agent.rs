@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use bellwether_core::instance::copying::Failed;
 use bellwether_core::instance::durability;
 use bellwether_postgres::{Installation, installation};
 use bellwether_runtime::{client, telemetry};
+use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -49,6 +50,10 @@ pub const ROLE: &str = "agent";
 const HAND_OVER: Duration = Duration::from_secs(20);
 /// … and for a checkpoint before that: the kubelet's patience ends.
 const CHECKPOINT: Duration = Duration::from_secs(5);
+/// With less time than this to end there is none for a checkpoint and a shutdown before another leads: a pod deleted by force has a second.
+const HURRIED: Duration = Duration::from_secs(5);
+/// How long is looked for how much time there is.
+const LOOK_AT_GRACE: Duration = Duration::from_millis(200);
 /// How often a volume is tried that another agent holds.
 const LOCK_AGAIN: Duration = Duration::from_millis(200);
 /// How often what is missing at the start is looked for again.
@@ -122,28 +127,54 @@ async fn run(environment: Environment) -> Result<ExitCode, StartError> {
     };
     let mut asked = stopping.clone();
     let socket = instance.places.socket.path().to_owned();
+    let leaving =
+        Leaving { election, socket, pods: kube::Api::namespaced(client.clone(), &instance.environment.namespace) };
+    let environment = instance.environment.clone();
     let request = tokio::select! {
         never = instance.live(&mut running) => match never {},
         error = ended(&mut driver) => return Err(error),
-        request = handed_over(&mut asked, &election, &socket) => request,
+        request = leaving.handed_over(&mut asked, &environment) => request,
     };
     Ok(stop_in_order(&instance, client, running.map(|running| running.postmaster), &mut stopping, request).await)
 }
 
-/// Asked to stop, and no longer leading if anybody else can: another takes over first, while this one still has everything.
-async fn handed_over(
-    stopping: &mut watch::Receiver<Option<StopRequest>>,
-    election: &Election,
-    socket: &Path,
-) -> StopRequest {
-    let request = asked_to_stop(stopping).await;
-    if election.leads() && election.could_hand_over() {
-        tracing::info!("asked to stop: another takes over first");
-        checkpoint::before_stopping(socket, CHECKPOINT).await;
-        election.hand_over();
-        let _ = tokio::time::timeout(HAND_OVER, election.until_handed_over()).await;
+/// What it takes to leave in order.
+struct Leaving {
+    election: Election,
+    socket: PathBuf,
+    pods: kube::Api<Pod>,
+}
+
+impl Leaving {
+    /// Asked to stop, and no longer leading if anybody else can: another takes over first, while this one still has everything.
+    async fn handed_over(
+        &self,
+        stopping: &mut watch::Receiver<Option<StopRequest>>,
+        environment: &Environment,
+    ) -> StopRequest {
+        let request = asked_to_stop(stopping).await;
+        if !self.election.leads() || !self.election.could_hand_over() {
+            return request;
+        }
+        if self.hurried(environment).await {
+            tracing::info!("asked to stop, and no time for it: another takes over at once");
+            self.election.wish(Wish::Release);
+        } else {
+            tracing::info!("asked to stop: another takes over first");
+            checkpoint::before_stopping(&self.socket, CHECKPOINT).await;
+            self.election.wish(Wish::Switchover(None));
+        }
+        let _ = tokio::time::timeout(HAND_OVER, self.election.until_handed_over()).await;
+        request
     }
-    request
+
+    /// Whether PostgreSQL has to be killed for another to lead in time. Only where every acknowledged commit is on a standby: else what it
+    /// has not sent would be missing there, and it is shut down, for as long as there is.
+    async fn hurried(&self, environment: &Environment) -> bool {
+        let quorum = Inputs::read(environment).is_ok_and(|inputs| settings(&inputs).durability == Durability::Quorum);
+        let grace = tokio::time::timeout(LOOK_AT_GRACE, pod::grace(&self.pods, environment));
+        quorum && grace.await.ok().flatten().is_some_and(|grace| grace < HURRIED)
+    }
 }
 
 async fn asked_to_stop(stopping: &mut watch::Receiver<Option<StopRequest>>) -> StopRequest {
@@ -186,8 +217,8 @@ impl Election {
     fn could_hand_over(&self) -> bool {
         !self.peers.who().is_empty()
     }
-    fn hand_over(&self) {
-        let _ = self.wishes.send(Wish::Switchover(None));
+    fn wish(&self, wish: Wish) {
+        let _ = self.wishes.send(wish);
     }
     /// Until another may lead, or nobody could.
     async fn until_handed_over(&self) {

@@ -99,6 +99,8 @@ impl Fence {
 pub enum Wish {
     /// Another primary: this one, or whoever is best.
     Switchover(Option<MemberId>),
+    /// Another primary, whoever is best, and no time to shut PostgreSQL down: it is killed.
+    Release,
     /// Other settings.
     Settings(Settings),
     /// PostgreSQL here stopped, or no longer.
@@ -265,6 +267,7 @@ impl Driver {
                 Ok(())
             }
             Wish::Switchover(target) => self.happen_gently(Event::Switchover { target }),
+            Wish::Release => self.happen(Event::Switchover { target: None }),
             Wish::Fence(Fence::Up) => self.happen_gently(Event::Fenced),
             Wish::Fence(Fence::Down) => self.happen(Event::FenceLifted),
         }

@@ -65,6 +65,15 @@ async fn present(api: &Api<Pod>, environment: &Environment) -> Option<Report> {
     serde_json::from_str(&text).ok()
 }
 
+/// For how long the kubelet lets this pod end, by what the pod says. A pod that is gone was deleted by force: there is no time at all.
+/// Unknown where the API does not answer.
+pub async fn grace(api: &Api<Pod>, environment: &Environment) -> Option<Duration> {
+    let pod = call("look how long there is to end", api.get_opt(&environment.instance)).await.ok()?;
+    let own = pod.filter(|pod| pod.metadata.uid.as_deref() == Some(&environment.pod_uid));
+    let seconds = own.map_or(Some(0), |pod| pod.metadata.deletion_grace_period_seconds)?;
+    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+}
+
 /// Where an instance is: for homes without a name service, and for times when it is away.
 pub async fn address(api: &Api<Pod>, instance: &str) -> Option<IpAddr> {
     let pod = call("look where an instance is", api.get(instance)).await.ok()?;

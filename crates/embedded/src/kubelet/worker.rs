@@ -31,6 +31,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const PROVEN_AFTER: Duration = Duration::from_secs(60);
 /// How often something that no object's change announces is looked at again: an installed PostgreSQL, a failed write.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// What a container has from the request to end until it is killed, also where somebody deletes its pod without any grace: a kubelet
+/// shortens it to one second, and no further.
+const LEAST_GRACE: Duration = Duration::from_secs(1);
 
 /// What somebody who starts `up` says to all its processes: what to log, where PostgreSQL is.
 const PASSED_ON: [&str; 2] = [bellwether_runtime::telemetry::FILTER, bellwether_postgres::installation::OVERRIDE];
@@ -346,9 +349,10 @@ impl Worker {
         let grace = match &wanted {
             Wanted::Pod(pod) => {
                 let seconds = pod.metadata.deletion_grace_period_seconds.unwrap_or(30);
-                Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+                Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).max(LEAST_GRACE)
             }
-            Wanted::Gone | Wanted::Stopped { now: true } => Duration::ZERO,
+            Wanted::Gone => LEAST_GRACE,
+            Wanted::Stopped { now: true } => Duration::ZERO,
             Wanted::Stopped { now: false } => self.grace(),
         };
         let (scope, mut wanted_later) = (self.scope(), self.wanted.clone());
@@ -388,12 +392,13 @@ impl Worker {
     }
 }
 
-/// Resolves when the home, already stopping, is told to hurry, or the object was removed by force.
+/// Resolves when the home, already stopping, is told to hurry, or the least grace after the object was removed by force.
 async fn hurried(wanted: &mut watch::Receiver<Wanted>) {
     let is_hurry = |wanted: &Wanted| matches!(wanted, Wanted::Stopped { now: true } | Wanted::Gone);
-    let heard = wanted.wait_for(is_hurry).await.is_ok();
-    if !heard {
-        std::future::pending::<()>().await;
+    match wanted.wait_for(is_hurry).await.map(|wanted| matches!(*wanted, Wanted::Gone)) {
+        Ok(true) => tokio::time::sleep(LEAST_GRACE).await,
+        Ok(false) => {}
+        Err(_) => std::future::pending().await,
     }
 }
 
