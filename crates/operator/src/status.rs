@@ -17,7 +17,7 @@ pub async fn write(
     cluster: &PostgresCluster,
     status: &PostgresClusterStatus,
 ) -> Result<bool, Failure> {
-    if as_json(cluster.status.as_ref().unwrap_or(&PostgresClusterStatus::default())) == as_json(status) {
+    if says_the_same(cluster.status.as_ref().unwrap_or(&PostgresClusterStatus::default()), status) {
         return Ok(false);
     }
     let doing = || format!("write status of PostgresCluster {key}");
@@ -40,7 +40,12 @@ pub async fn write(
     Ok(true)
 }
 
-/// Compared as it is stored: times without fractions, nothing where nothing is said.
+/// Compared as it is stored: times without fractions, nothing where nothing is said. What is equal to begin with, as after most passes,
+/// is stored alike.
+fn says_the_same(one: &PostgresClusterStatus, other: &PostgresClusterStatus) -> bool {
+    one == other || as_json(one) == as_json(other)
+}
+
 fn as_json(status: &PostgresClusterStatus) -> Value {
     serde_json::to_value(status).unwrap_or_default()
 }

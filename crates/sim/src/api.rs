@@ -4,6 +4,7 @@
 //! them stale; a watch shows changes in order, late or not at all for a while; and a call without an answer may still be carried
 //! out, much later.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ pub const CLUSTER: &str = "orders";
 pub const NAMESPACE: &str = "shop";
 /// How long a caller waits for an answer.
 const PATIENCE: Time = 1_500;
+/// How many versions of the Lease are on their way to agents at once, mostly.
+const VERSIONS: usize = 4;
 /// When the run begins, for people: 2026-01-01.
 const EPOCH: i64 = 1_767_225_600;
 
@@ -154,6 +157,8 @@ pub struct Api {
     /// Reads and watches show the past.
     pub stale: bool,
     past: VecDeque<Sighting>,
+    /// What the newest versions of the Lease say. Each is held here, so no other object can have its address.
+    read: RefCell<VecDeque<(Arc<Value>, Fact<LeaseView>)>>,
     number: u64,
     /// Writes of ours that changed something.
     pub writes: u64,
@@ -192,6 +197,7 @@ impl Api {
             late: false,
             stale: false,
             past: VecDeque::new(),
+            read: RefCell::default(),
             number: 0,
             writes: 0,
             last_write: String::new(),
@@ -448,9 +454,18 @@ impl World {
         Some(container.calls.swap_remove(at))
     }
 
-    /// What a Lease object says; nothing where it can't be understood.
-    pub fn view(&self, object: &Value) -> Fact<LeaseView> {
-        lease_object::read(object, self.settings.lease).map_or(Fact::Unknown, Fact::Known)
+    /// What a Lease object says; nothing where it can't be understood. Every agent is shown every version: each is read once.
+    pub fn view(&self, object: &Arc<Value>) -> Fact<LeaseView> {
+        let mut read = self.api.read.borrow_mut();
+        if let Some((_, view)) = read.iter().find(|(from, _)| Arc::ptr_eq(from, object)) {
+            return view.clone();
+        }
+        let view = lease_object::read(object, self.settings.lease).map_or(Fact::Unknown, Fact::Known);
+        if read.len() >= VERSIONS {
+            read.pop_back();
+        }
+        read.push_front((object.clone(), view.clone()));
+        view
     }
 
     /// How a write of the Lease ended, as the election is told.
@@ -494,7 +509,7 @@ impl World {
             self.api.past.pop_front();
         }
         self.api.past.push_back(object.clone());
-        self.judge_lease(object.as_deref());
+        self.judge_lease(object.as_ref());
         for instance in 0..self.instances.len() {
             if let Some(who) = self.present(instance) {
                 self.show_lease(who, object.clone());

@@ -2,6 +2,8 @@
 //!
 //! Nothing here is known to an agent or to the operator. The first broken promise ends the run.
 
+use std::sync::Arc;
+
 use bellwether_core::election::{Deadline, Durability, LeaseContent, LeaseView, MemberId, Members, Rule, Voters};
 use bellwether_core::fact::Fact;
 use serde_json::Value;
@@ -172,7 +174,7 @@ impl World {
     }
 
     /// The Lease changed: it speaks of one database for ever.
-    pub fn judge_lease(&mut self, object: Option<&Value>) {
+    pub fn judge_lease(&mut self, object: Option<&Arc<Value>>) {
         self.ghost.lease = object.and_then(|object| match self.view(object) {
             Fact::Known(view) => Some(view),
             Fact::Absent | Fact::Unknown => None,

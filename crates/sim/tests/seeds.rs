@@ -59,7 +59,7 @@ fn seeds_that_never_ran_before_keep_every_promise() {
 /// What each of them showed is in `docs/proof/simulation.md`.
 #[test]
 fn seeds_that_once_broke_a_promise_keep_it() {
-    for seed in [1017, 1859, 2001, 2097] {
+    for seed in [1017, 1859, 2001, 2097, 14_730, 15_053, 15_371, 15_704] {
         all_pass(&runs(seed..seed + 1, None));
     }
 }

@@ -9,7 +9,8 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use super::apply::{Managers, read_managers, written_managers};
-use super::object;
+use super::{object, schema};
+use crate::registry::Resource;
 
 /// An object of the store. Copies share everything. As a value it is whole; [`Object::plain`] is cheaper.
 #[derive(Clone, Debug)]
@@ -20,12 +21,15 @@ struct Parts {
     plain: Arc<Value>,
     managers: Managers,
     whole: OnceLock<Arc<Value>>,
+    /// A resource all of whose defaults it is known to have.
+    complete: OnceLock<Arc<Resource>>,
 }
 
 impl Object {
     /// An object without `managedFields`, and what they would say.
     pub(super) fn new(plain: Value, managers: Managers) -> Self {
-        Self(Arc::new(Parts { plain: Arc::new(plain), managers, whole: OnceLock::new() }))
+        let plain = Arc::new(plain);
+        Self(Arc::new(Parts { plain, managers, whole: OnceLock::new(), complete: OnceLock::new() }))
     }
 
     /// An object as clients have it.
@@ -51,6 +55,18 @@ impl Object {
             }
             Arc::new(whole)
         })
+    }
+
+    /// Whether it has every default of a resource. Every read asks, and the answer stays as long as neither of them changes.
+    pub(super) fn has_defaults_of(&self, resource: &Arc<Resource>) -> bool {
+        if self.0.complete.get().is_some_and(|known| Arc::ptr_eq(known, resource)) {
+            return true;
+        }
+        let complete = !schema::lacks_defaults(&resource.schema, &self.0.plain);
+        if complete {
+            self.0.complete.get_or_init(|| resource.clone());
+        }
+        complete
     }
 
     /// Who owns what.

@@ -212,14 +212,7 @@ fn set_path(object: &mut Value, path: &str, new: Value) {
 fn keep_what_is_not_theirs(target: &Target, current: &Value, object: &mut Value) {
     let resource = &target.resource;
     if target.subresource == Subresource::Status {
-        let mut written = std::mem::replace(object, current.clone());
-        set_or_remove(object, "status", written.as_object_mut().and_then(|written| written.remove("status")));
-        let meta = object::meta_mut(&mut written);
-        let fields: &[&str] = if resource.custom { &[] } else { &["labels", "annotations", "finalizers"] };
-        for field in fields.iter().chain(&["managedFields"]) {
-            set_or_remove(&mut object["metadata"], field, meta.remove(*field));
-        }
-        return;
+        return keep_all_but_status(resource, current, object);
     }
     if resource.has_status {
         set_or_remove(object, "status", current.get("status").cloned());
@@ -245,6 +238,26 @@ fn keep_what_is_not_theirs(target: &Target, current: &Value, object: &mut Value)
     {
         meta.insert("generateName".into(), base.clone());
     }
+}
+
+/// Compared rather than copied: little besides the status differs, and a spec is long.
+fn keep_all_but_status(resource: &Resource, current: &Value, object: &mut Value) {
+    let mut metadata = Value::Object(object::meta(current).clone());
+    let written = object::meta_mut(object);
+    let theirs: &[&str] = if resource.custom { &[] } else { &["labels", "annotations", "finalizers"] };
+    for field in theirs.iter().chain(&["managedFields"]) {
+        set_or_remove(&mut metadata, field, written.remove(*field));
+    }
+    let Some(fields) = object.as_object_mut() else { return };
+    fields.retain(|field, _| field == "status" || current.get(field).is_some());
+    for (field, value) in
+        current.as_object().into_iter().flatten().filter(|(field, _)| *field != "status" && *field != "metadata")
+    {
+        if fields.get(field) != Some(value) {
+            fields.insert(field.clone(), value.clone());
+        }
+    }
+    fields.insert("metadata".into(), metadata);
 }
 
 fn set_or_remove(object: &mut Value, field: &str, value: Option<Value>) {

@@ -3,6 +3,8 @@
 //! Versions of a CRD with conversion `None` differ in `apiVersion` alone (and in the defaults of their schemas, which a reader of an
 //! old object must see). Events are stored as the core group's and shown as `events.k8s.io`'s by renaming fields.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::{Object, schema};
@@ -20,13 +22,13 @@ const EVENT_FIELDS: &[(&str, &str)] = &[
 ];
 
 /// A stored object as `resource` shows it.
-pub(super) fn shown(resource: &Resource, stored: &Object) -> Object {
+pub(super) fn shown(resource: &Arc<Resource>, stored: &Object) -> Object {
     let version = resource.api_version();
     let same_version = stored.plain()["apiVersion"] == version.as_str();
     if !resource.custom && same_version {
         return stored.clone();
     }
-    if same_version && !schema::lacks_defaults(&resource.schema, stored.plain()) {
+    if same_version && stored.has_defaults_of(resource) {
         return stored.clone();
     }
     let mut object = Value::clone(stored.plain());

@@ -5,9 +5,10 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bellwether_api::v1::PostgresClusterSpec;
+use serde_json::Value;
 
 use super::{Parent, Settings};
 use crate::object::{Desired, Kind};
@@ -20,6 +21,8 @@ pub struct Kept(Mutex<Shelf>);
 struct Shelf {
     of: Option<Origin>,
     built: BTreeMap<(Kind, String), (Box<dyn Any + Send>, Desired)>,
+    /// What was found to be as it should be: as it should be, and as it was.
+    held: BTreeMap<(Kind, String), (Arc<Value>, Arc<Value>)>,
     /// Of the pod that each instance would have.
     pod_hashes: BTreeMap<String, String>,
     /// What of the spec can't be acted on, once it was looked at.
@@ -69,6 +72,23 @@ impl Kept {
     pub(super) fn pod_hash(&self, instance: &str, hash: impl FnOnce() -> String) -> String {
         let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         shelf.pod_hashes.entry(instance.to_owned()).or_insert_with(hash).clone()
+    }
+
+    /// Whether an object is as it should be, looked at only if either is another than the last time. Both are held here, so no other
+    /// can have their address.
+    pub(super) fn holds_in(&self, desired: &Desired, observed: &Arc<Value>) -> bool {
+        let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (desired.kind, desired.name.clone());
+        let same =
+            |(want, have): &(Arc<Value>, Arc<Value>)| Arc::ptr_eq(want, &desired.value) && Arc::ptr_eq(have, observed);
+        if shelf.held.get(&key).is_some_and(same) {
+            return true;
+        }
+        let holds = desired.holds_in(observed);
+        if holds {
+            shelf.held.insert(key, (desired.value.clone(), observed.clone()));
+        }
+        holds
     }
 
     /// The object, built from the cluster and from `from`, if it was not already.

@@ -18,6 +18,7 @@ mod tests;
 pub mod volume;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bellwether_api::labels;
 use bellwether_api::names::Names;
@@ -25,6 +26,7 @@ use bellwether_api::v1::PostgresCluster;
 use bellwether_api::validate;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
+use serde_json::Value;
 
 pub use kept::Kept;
 
@@ -134,6 +136,14 @@ impl<'a> Parent<'a> {
         match self.kept {
             Some(kept) => kept.or_built(kind, name, from, build),
             None => build(),
+        }
+    }
+
+    /// Whether an object already is what we want.
+    pub fn holds_in(&self, desired: &Desired, observed: &Arc<Value>) -> bool {
+        match self.kept {
+            Some(kept) => kept.holds_in(desired, observed),
+            None => desired.holds_in(observed),
         }
     }
 

@@ -122,12 +122,8 @@ impl Observed {
     }
 
     /// What is known of an object that has no type of its own here.
-    pub fn object(&self, kind: Kind, name: &str) -> Fact<&Value> {
-        match self.objects.get(&kind).map_or(Fact::Unknown, |listing| listing.get(name)) {
-            Fact::Known(object) => Fact::Known(object),
-            Fact::Absent => Fact::Absent,
-            Fact::Unknown => Fact::Unknown,
-        }
+    pub fn object(&self, kind: Kind, name: &str) -> Fact<&Arc<Value>> {
+        self.objects.get(&kind).map_or(Fact::Unknown, |listing| listing.get(name))
     }
 
     /// Whether pods, volumes and Lease were seen: what must be before anything is removed.

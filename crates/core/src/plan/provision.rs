@@ -46,22 +46,22 @@ pub fn provision(
     // Whoever has reported has an agent, and that is who needs them.
     let pods = observed.pods.items.values().filter(|pod| instances::ours(pod, parent) && !pod.report.is_absent());
     for desired in build::rbac::agent(parent, &may_report(members), pods) {
-        result.ensure(observed, desired);
+        result.ensure(observed, parent, desired);
     }
     result.actions.extend(secrets.actions);
     result.waiting_on.extend(secrets.waiting_on);
     let config = build::config::config(parent, &configuration(observed, parent, identity, members));
     let config_hash = config.hash();
     if !observed.config.is_unknown() {
-        result.ensure(observed, config.clone());
+        result.ensure(observed, parent, config.clone());
     }
     result.lease(observed, parent);
     for desired in build::service::services(parent) {
-        result.ensure(observed, desired);
+        result.ensure(observed, parent, desired);
     }
     if observed.pods.complete {
         for desired in endpoints::endpoints(observed, parent) {
-            result.ensure(observed, desired);
+            result.ensure(observed, parent, desired);
         }
     }
     for instance in &members.wanted {
@@ -70,18 +70,18 @@ pub fn provision(
     result.actions.extend(refresh(observed, parent, &config));
     let kept = volumes::keep(observed, parent, identity, members);
     result.actions.extend(kept);
-    result.ensure(observed, build::disruption_budget::disruption_budget(parent));
+    result.ensure(observed, parent, build::disruption_budget::disruption_budget(parent));
     result
 }
 
 impl Provision {
-    fn ensure(&mut self, observed: &Observed, desired: Desired) {
+    fn ensure(&mut self, observed: &Observed, parent: &Parent<'_>, desired: Desired) {
         let why = match observed.object(desired.kind, &desired.name) {
             Fact::Unknown => return self.wait(WaitingOn::Sight(vec![desired.kind.to_string()])),
             Fact::Known(object) if deleting(object) => {
                 return self.wait(WaitingOn::Leftovers(vec![format!("{} {}", desired.kind, desired.name)]));
             }
-            Fact::Known(object) if desired.holds_in(object) => return,
+            Fact::Known(object) if parent.holds_in(&desired, object) => return,
             Fact::Known(object) if desired.lacks_only_owners(object) => "it has to stay for as long as its pods",
             Fact::Known(object) if desired.was_applied_to(object) => DRIFTED,
             Fact::Known(_) => "what it is made from changed",
@@ -148,7 +148,7 @@ impl Provision {
 /// once a minute; so the hash of what there is to read is put on the pod. Not before the ConfigMap is there: looking too early, it
 /// would find the old one and wait for the minute after all.
 fn refresh(observed: &Observed, parent: &Parent<'_>, config: &Desired) -> Vec<Action> {
-    let there = observed.object(config.kind, &config.name).known().is_some_and(|map| config.holds_in(map));
+    let there = observed.object(config.kind, &config.name).known().is_some_and(|map| parent.holds_in(config, map));
     let hash = config.hash();
     let behind = |pod: &&Pod| {
         instances::ours(pod, parent)

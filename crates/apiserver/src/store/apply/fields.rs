@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::shape::Shape;
+
 /// A set of paths. What two sets have in common they share: most of what a write does to one leaves most of it alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct FieldSet {
@@ -44,6 +46,16 @@ impl FieldSet {
     /// What lies below an element.
     pub(super) fn below(&self, element: &str) -> Option<&FieldSet> {
         self.nodes.get(element).map(|node| &node.children).filter(|children| !children.is_empty())
+    }
+
+    /// How many elements this level has.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// An element of this level: whether it is a member, and what lies below it.
+    pub(super) fn element(&self, element: &str) -> Option<(bool, &FieldSet)> {
+        self.nodes.get(element).map(|node| (node.member, &node.children))
     }
 
     /// The elements of this level: whether each is a member, and what lies below it.
@@ -149,19 +161,16 @@ impl FieldSet {
         }
     }
 
-    /// The set with every named field on the way to a member made a member itself, as far as `named` says that the element at a
-    /// path is a field of a struct: a struct goes when all of its fields go.
-    pub(super) fn with_named_fields(&self, named: &dyn Fn(&[String]) -> bool) -> FieldSet {
-        self.with_named_below(named, &mut Vec::new())
-    }
-
-    fn with_named_below(&self, named: &dyn Fn(&[String]) -> bool, path: &mut Vec<String>) -> FieldSet {
+    /// The set with every named field on the way to a member made a member itself, as far as the shape says that it is a field of a
+    /// struct: a struct goes when all of its fields go.
+    pub(super) fn with_named_fields(&self, shape: Shape<'_>) -> FieldSet {
         let mut result = FieldSet::default();
         for (element, node) in self.nodes.iter() {
-            path.push(element.to_string());
-            let children = node.children.with_named_below(named, path);
-            let member = node.member || (!children.is_empty() && named(path));
-            path.pop();
+            let field = element.strip_prefix("f:");
+            let below = field.map_or_else(|| shape.element(), |name| shape.field(name));
+            let children = node.children.with_named_fields(below);
+            let named = || field.is_some_and(|name| shape.names(name));
+            let member = node.member || (!children.is_empty() && named());
             result.put(element.clone(), member, children);
         }
         result

@@ -1,6 +1,7 @@
 //! The algebra of server-side apply: which fields a value has, what changed between two, one merged into another, fields removed.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
@@ -40,10 +41,7 @@ pub(super) fn fields_of(shape: Shape<'_>, value: &Value) -> FieldSet {
         (Form::Map, Value::Object(map)) => {
             for (key, value) in map {
                 let below = shape.field(key);
-                let whole = matches!(below.form(value), Form::Leaf);
-                // A key of a map is owned itself; a field of a struct only through what is in it, unless nothing is.
-                let member = whole || !shape.names(key) || value.as_object().is_some_and(Map::is_empty);
-                set.put(format!("f:{key}"), member, fields_of(below, value));
+                set.put(format!("f:{key}"), is_member(shape, key, below, value), fields_of(below, value));
             }
         }
         (form @ (Form::Keyed(_) | Form::Set), Value::Array(items)) => {
@@ -55,6 +53,54 @@ pub(super) fn fields_of(shape: Shape<'_>, value: &Value) -> FieldSet {
         _ => {}
     }
     set
+}
+
+/// Whether a configuration states exactly these fields, apart from `unowned` ones. Who applies states mostly what it stated the last
+/// time, and to see that takes less than to make the set again.
+pub(super) fn states(shape: Shape<'_>, value: &Value, fields: &FieldSet, unowned: &FieldSet) -> bool {
+    match (shape.form(value), value) {
+        (Form::Map, Value::Object(map)) => {
+            // Both come in the order of their names.
+            let mut expected = fields.elements().peekable();
+            for (key, value) in map {
+                let below = shape.field(key);
+                let (freed, freed_below) = element_of_field(unowned, key).unwrap_or((false, &NONE));
+                let member = is_member(shape, key, below, value) && !freed;
+                match expected.next_if(|(element, ..)| element.strip_prefix("f:") == Some(key)) {
+                    Some((_, expected_member, fields)) => {
+                        if member != expected_member || !states(below, value, fields, freed_below) {
+                            return false;
+                        }
+                    }
+                    None if member || !fields_of(below, value).difference(freed_below).is_empty() => return false,
+                    None => {}
+                }
+            }
+            expected.next().is_none()
+        }
+        (form @ (Form::Keyed(_) | Form::Set), Value::Array(items)) => {
+            let keys = keys(&form);
+            fields.len() == items.len()
+                && items.iter().all(|item| {
+                    let expected = fields.element(&shape.element_name(keys, item));
+                    expected.is_some_and(|(member, fields)| member && states(shape.element(), item, fields, &NONE))
+                })
+        }
+        _ => fields.len() == 0,
+    }
+}
+
+static NONE: LazyLock<FieldSet> = LazyLock::new(FieldSet::default);
+
+fn element_of_field<'s>(set: &'s FieldSet, field: &str) -> Option<(bool, &'s FieldSet)> {
+    let mut all = set.elements();
+    all.find(|(element, ..)| element.strip_prefix("f:") == Some(field)).map(|(_, member, below)| (member, below))
+}
+
+/// A key of a map is owned itself; a field of a struct only through what is in it, unless nothing is.
+fn is_member(shape: Shape<'_>, key: &str, below: Shape<'_>, value: &Value) -> bool {
+    let whole = matches!(below.form(value), Form::Leaf);
+    whole || !shape.names(key) || value.as_object().is_some_and(Map::is_empty)
 }
 
 fn keys<'a>(form: &'a Form<'a>) -> Option<&'a [&'a str]> {
@@ -98,10 +144,13 @@ fn repeated_at<'v>(shape: Shape<'_>, value: &'v Value, path: &mut Path<'v>) -> O
 /// What a change from `old` to `new` added, modified and removed.
 pub(super) fn compare(shape: Shape<'_>, old: &Value, new: &Value) -> Comparison {
     let mut comparison = Comparison::default();
-    differ(shape, Some(old), Some(new), &mut Vec::new(), &mut comparison);
+    if old != new {
+        differ(shape, Some(old), Some(new), &mut Vec::new(), &mut comparison);
+    }
     comparison
 }
 
+/// For two that are not equal.
 fn differ<'v>(
     shape: Shape<'_>,
     old: Option<&'v Value>,
@@ -109,9 +158,6 @@ fn differ<'v>(
     path: &mut Path<'v>,
     out: &mut Comparison,
 ) {
-    if old == new {
-        return;
-    }
     match (old, new) {
         (Some(old), Some(new)) if !same_form(shape, old, new) => {
             out.modified.insert(&named(path));
@@ -147,15 +193,19 @@ fn inside<'v>(
         Form::Leaf => {}
         Form::Map => {
             let (old, new) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
-            let mut names: Vec<&String> = old.into_iter().chain(new).flat_map(Map::keys).collect();
-            names.sort();
-            names.dedup();
-            for name in names {
-                let (old, new) = (old.and_then(|map| map.get(name)), new.and_then(|map| map.get(name)));
+            let mut field = |name: &'v String, old: Option<&'v Value>, new: Option<&'v Value>| {
                 if old != new {
                     path.push(Step::Field(name));
                     differ(shape.field(name), old, new, path, out);
                     path.pop();
+                }
+            };
+            for (name, value) in new.into_iter().flatten() {
+                field(name, old.and_then(|old| old.get(name)), Some(value));
+            }
+            for (name, value) in old.into_iter().flatten() {
+                if new.is_none_or(|new| !new.contains_key(name)) {
+                    field(name, Some(value), None);
                 }
             }
         }
@@ -166,10 +216,14 @@ fn inside<'v>(
             names.sort();
             names.dedup();
             for name in names {
+                let (old, new) = (find(&old, name), find(&new, name));
+                if old == new {
+                    continue;
+                }
                 // The names live no longer than this list's elements, so the way goes on in a copy.
                 let mut path: Vec<Step<'_>> = path.clone();
                 path.push(Step::Element(name));
-                differ(shape.element(), find(&old, name), find(&new, name), &mut path, out);
+                differ(shape.element(), old, new, &mut path, out);
             }
         }
     }
@@ -306,6 +360,44 @@ mod tests {
                 "f:set": {"v:\"q\"": {}}, "f:args": {}, "f:m": {"f:k": {}}, "f:atom": {},
             }})
         );
+    }
+
+    #[test]
+    fn who_states_the_same_is_told_from_who_does_not() {
+        let schema = schema();
+        let shape = Shape::root(&schema);
+        let unowned = FieldSet::from_json(&json!({"f:kind": {}, "f:metadata": {".": {}, "f:name": {}}}));
+        let config = json!({"kind": "T", "metadata": {"name": "n", "labels": {"a": "b"}}, "spec": {
+            "ports": [{"port": 2}, {"port": 1, "name": "a"}], "set": ["q", "p"], "args": [1], "m": {}, "atom": {"x": 1},
+        }});
+        let stated = fields_of(shape, &config).difference(&unowned);
+        let with = |pointer: &str, value: Value| {
+            let mut other = config.clone();
+            *other.pointer_mut(pointer).unwrap() = value;
+            other
+        };
+        let same = [
+            config.clone(),
+            with("/metadata/name", json!("other")),
+            with("/spec/args", json!([])),
+            with("/spec/set", json!(["p", "q"])),
+            with("/spec/atom", json!({})),
+        ];
+        let other = [
+            with("/spec/set", json!(["q"])),
+            with("/spec/set", json!(["q", "r"])),
+            with("/spec/ports/1", json!({"port": 1})),
+            with("/spec/m", json!({"k": "v"})),
+            with("/metadata/labels", json!({})),
+            with("/metadata", json!({"name": "n"})),
+            with("/spec", json!({})),
+        ];
+        for (configs, expected) in [(&same[..], true), (&other[..], false)] {
+            for config in configs {
+                assert_eq!(states(shape, config, &stated, &unowned), expected, "{config}");
+                assert_eq!(fields_of(shape, config).difference(&unowned) == stated, expected, "{config}");
+            }
+        }
     }
 
     #[test]

@@ -122,8 +122,12 @@ pub(super) fn apply(
         return Err(repeated(resource, &config, &element));
     }
     let mut config = merge::remove(shape, config, &not_of_endpoint(target)).unwrap_or_else(|| json!({}));
-    let everything = merge::fields_of(shape, &config);
-    let stated = everything.difference(&UNOWNED);
+    let as_before = former.as_ref().filter(|former| merge::states(shape, &config, &former.fields, &UNOWNED));
+    // Needed to give something up, which is only then, and to check that nothing is.
+    let needed = as_before.is_none() || cfg!(debug_assertions);
+    let everything = if needed { merge::fields_of(shape, &config) } else { FieldSet::default() };
+    let stated = as_before.map_or_else(|| everything.difference(&UNOWNED), |former| former.fields.clone());
+    debug_assert!(!needed || stated == everything.difference(&UNOWNED));
     let time = former.as_ref().map_or_else(|| object::time(write.now), |former| former.time.clone());
     managers.insert(me.clone(), Owned { fields: stated.clone(), version: resource.api_version(), time });
 
@@ -180,18 +184,26 @@ fn recorded(resource: &Resource, target: &Target, current: &Object, write: &Writ
 ///
 /// `stated` is all that the configuration states, the identity included: it keeps metadata alive whose last owned field goes.
 fn give_up(shape: Shape<'_>, merged: &Value, managers: &Managers, stated: &FieldSet, former: &FieldSet) -> Value {
-    let named = |path: &[String]| shape.names_last_of(path);
-    let former = former.with_named_fields(&named);
-    let pruned = merge::remove(shape, merged.clone(), &former).unwrap_or_else(|| json!({}));
-    let owned = managers.values().fold(stated.clone(), |all, owned| all.union(&owned.fields)).with_named_fields(&named);
-    let merged_fields = merge::fields_of(shape, merged).with_named_fields(&named);
-    let pruned_fields = merge::fields_of(shape, &pruned).with_named_fields(&named);
+    let touched = part_with(merged, former);
+    let former = former.with_named_fields(shape);
+    let pruned = merge::remove(shape, touched.clone(), &former).unwrap_or_else(|| json!({}));
+    let owned = managers.values().fold(stated.clone(), |all, owned| all.union(&owned.fields)).with_named_fields(shape);
+    let touched_fields = merge::fields_of(shape, &touched).with_named_fields(shape);
+    let pruned_fields = merge::fields_of(shape, &pruned).with_named_fields(shape);
     // First bring back what someone owns, then limit the removal to what the applier had stated.
-    let gone = merged_fields.difference(&pruned_fields.union(&owned));
-    let with_owned = merge::remove(shape, merged.clone(), &gone).unwrap_or_else(|| json!({}));
-    let kept = merge::fields_of(shape, &with_owned).with_named_fields(&named);
-    let gone = merged_fields.difference(&kept).intersection(&former);
+    let gone = touched_fields.difference(&pruned_fields.union(&owned));
+    let with_owned = merge::remove(shape, touched, &gone).unwrap_or_else(|| json!({}));
+    let kept = merge::fields_of(shape, &with_owned).with_named_fields(shape);
+    let gone = touched_fields.difference(&kept).intersection(&former);
     merge::remove(shape, merged.clone(), &gone).unwrap_or_else(|| json!({}))
+}
+
+/// The top-level fields that a set says something about: nothing outside of them can go because of it. Who applies a status says
+/// nothing about a long spec.
+fn part_with(object: &Value, set: &FieldSet) -> Value {
+    let fields = object.as_object().into_iter().flatten();
+    let touched = |field: &str| set.elements().any(|(element, ..)| element.strip_prefix("f:") == Some(field));
+    fields.filter(|(field, _)| touched(field)).map(|(field, value)| (field.clone(), value.clone())).collect()
 }
 
 /// Takes the changed fields from their owners: by force, or it is a conflict.

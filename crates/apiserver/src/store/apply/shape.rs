@@ -75,19 +75,6 @@ impl<'a> Shape<'a> {
             || self.schema.get("properties").is_some_and(|all| all.get(field).is_some())
     }
 
-    /// Whether the last element of a path is a named field of a struct.
-    pub(super) fn names_last_of(self, path: &[String]) -> bool {
-        let Some((last, way)) = path.split_last() else { return false };
-        let mut shape = self;
-        for element in way {
-            shape = match element.strip_prefix("f:") {
-                Some(name) => shape.field(name),
-                None => shape.element(),
-            };
-        }
-        last.strip_prefix("f:").is_some_and(|name| shape.names(name))
-    }
-
     /// The path element of a list's element: its keys (with the defaults of those that it leaves out), or its value.
     pub(super) fn element_name(&self, keys: Option<&[&str]>, item: &Value) -> String {
         let Some(keys) = keys else { return format!("v:{item}") };

@@ -1,6 +1,7 @@
 //! The CEL rules of a custom kind, transition rules included.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,6 +14,8 @@ use crate::registry::Resource;
 
 /// How many compiled schemas a thread keeps. A home has a handful of CRDs.
 const KEPT: usize = 32;
+/// How many changes of a spec are remembered for each: specs are small, and so is what a few hundred of them take.
+const REMEMBERED: usize = 64;
 
 struct Compiled {
     rules: CompiledSchema,
@@ -20,8 +23,18 @@ struct Compiled {
     /// The rules of the object as a whole, where every other rule is the spec's: as long as the spec stays as it is, only these are
     /// asked again.
     of_whole: Option<Vec<WholeRule>>,
+    /// Changes of the spec that broke none of its rules. Whoever creates thousands of clusters asks of the same few specs each time,
+    /// and a rule compiles its regular expressions whenever it is asked.
+    passed: RefCell<VecDeque<SpecChange>>,
     /// Whether any rule takes the old object as an optional.
     any_optional: bool,
+}
+
+/// All that a rule of the spec can look at: the spec, and that of the old object, if there is one.
+#[derive(Clone, Debug, PartialEq)]
+struct SpecChange {
+    new: Option<Value>,
+    old: Option<Option<Value>>,
 }
 
 /// A rule of the object as a whole.
@@ -90,7 +103,16 @@ pub(super) fn errors(resource: &Arc<Resource>, object: &Value, old: Option<&Valu
     let same_spec = old.is_some_and(|old| old.get("spec") == object.get("spec"));
     let failed = match &compiled.of_whole {
         Some(rules) if same_spec => rules.iter().flat_map(|rule| rule.broken(object, old, ask)).collect(),
-        _ => ask(&compiled.rules),
+        Some(rules) if compiled.spec_passed(object, old) && rules.iter().all(|rule| rule.holds(object, old, ask)) => {
+            vec![]
+        }
+        rules => {
+            let failed = ask(&compiled.rules);
+            if rules.is_some() && failed.is_empty() {
+                compiled.spec_passes(object, old);
+            }
+            failed
+        }
     };
     let mut errors = if compiled.any_optional { optional_errors(resource, object, old) } else { vec![] };
     let others = failed
@@ -107,14 +129,50 @@ pub(super) fn errors(resource: &Arc<Resource>, object: &Value, old: Option<&Valu
     errors
 }
 
+impl Compiled {
+    /// Whether this change of the spec is known to break none of its rules.
+    fn spec_passed(&self, object: &Value, old: Option<&Value>) -> bool {
+        self.passed.borrow().iter().any(|change| change.is(object, old))
+    }
+
+    fn spec_passes(&self, object: &Value, old: Option<&Value>) {
+        let spec = |object: &Value| object.get("spec").cloned();
+        let mut passed = self.passed.borrow_mut();
+        if passed.len() >= REMEMBERED {
+            passed.pop_front();
+        }
+        passed.push_back(SpecChange { new: spec(object), old: old.map(spec) });
+    }
+}
+
+impl SpecChange {
+    fn is(&self, object: &Value, old: Option<&Value>) -> bool {
+        self.new.as_ref() == object.get("spec")
+            && self.old.as_ref().map(Option::as_ref) == old.map(|old| old.get("spec"))
+    }
+}
+
 impl WholeRule {
+    fn holds(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        ask: impl Fn(&CompiledSchema) -> Vec<ValidationError>,
+    ) -> bool {
+        self.broken(object, old, ask).is_empty()
+    }
+
     fn broken(
         &self,
         object: &Value,
         old: Option<&Value>,
         ask: impl Fn(&CompiledSchema) -> Vec<ValidationError>,
     ) -> Vec<ValidationError> {
-        let Some(mentions) = &self.looks_at else { return ask(&self.rule) };
+        // Without an old object a rule about it is not asked at all, which says nothing of an old object that lacks the field.
+        let about_nothing = |mentions: &&Vec<Mention>| old.is_none() && mentions.iter().any(|mention| mention.of_old);
+        let Some(mentions) = self.looks_at.as_ref().filter(|mentions| !about_nothing(mentions)) else {
+            return ask(&self.rule);
+        };
         let sees = |mention: &Mention| mention.in_either(object, old);
         let same = |(mention, seen): (&Mention, &Seen)| match (sees(mention), seen) {
             (None, Seen::Nothing) => true,
@@ -253,6 +311,7 @@ fn compiled(resource: &Arc<Resource>) -> Rc<Compiled> {
             any: has_rules(&resource.schema),
             any_optional: rules != resource.schema,
             of_whole: rules_of_whole(&rules),
+            passed: RefCell::default(),
             rules: compile_schema(&rules),
         });
         cache.push((resource.clone(), compiled.clone()));
@@ -387,6 +446,37 @@ mod tests {
             assert_eq!(said(object("a1", 3, 2), object("a1", 3, 1)), ["Invalid value: letters"]);
             assert_eq!(said(object("a", 6, 2), object("a", 6, 1)), [""; 0], "an old breach");
             assert_eq!(said(object("a", 6, 2), object("a", 3, 1)).len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_change_that_passed_before_is_judged_by_the_rest_of_its_object() {
+        let crd = json!({"spec": {"group": "t.dev", "scope": "Namespaced", "names": {"plural": "ts", "kind": "T"}, "versions": [
+            {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object",
+                "x-kubernetes-validations": [
+                    {"rule": "self.metadata.name.matches('^[a-z]+$')", "message": "letters"},
+                    {"rule": "self.spec.n >= oldSelf.spec.n", "message": "fewer"},
+                ],
+                "properties": {"spec": {"type": "object", "properties": {
+                    "n": {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 5", "message": "many"}]},
+                }}},
+            }}},
+        ]}});
+        let resource = Arc::new(crate::registry::resources_of(&crd).remove(0));
+        let object = |name: &str, n: i64| json!({"metadata": {"name": name}, "spec": {"n": n}});
+        let said = |new: &Value, old: Option<&Value>| {
+            errors(&resource, new, old).iter().map(FieldError::body).collect::<Vec<_>>().join(", ")
+        };
+        for _ in 0..3 {
+            assert_eq!(said(&object("a", 3), None), "");
+            assert!(said(&object("a1", 3), None).contains("letters"));
+            assert_eq!(said(&object("a", 4), Some(&object("a", 3))), "");
+            assert!(said(&object("a1", 4), Some(&object("a1", 3))).contains("letters"));
+            assert!(said(&object("a", 3), Some(&object("a", 4))).contains("fewer"));
+            assert!(said(&object("a", 5), Some(&object("a", 3))).contains("many"));
+            // A rule that can't be worked out does not hold.
+            assert_ne!(said(&object("a", 3), Some(&json!({"metadata": {"name": "a"}, "spec": {}}))), "");
         }
     }
 
