@@ -84,7 +84,7 @@ impl Instance {
         let Some(holder) = lease.holder.as_deref().and_then(MemberId::from_uid) else {
             return Ok(Turn::Wait(LEADER_ANSWERS));
         };
-        let Some((theirs, history)) = self.history_of(holder) else {
+        let Some((theirs, history)) = self.history_of(holder, lease.term.unwrap_or(Term(0))) else {
             let _ = self.wishes.send(Wish::AskForHistory(holder));
             self.note(format!("waiting for {} to accept writes", from.instance));
             return Ok(Turn::Wait(LEADER_ANSWERS));

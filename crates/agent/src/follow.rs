@@ -99,7 +99,7 @@ impl Instance {
             self.note("waiting for the leader's address".to_owned());
             return Ok(Turn::Wait(LEADER_KNOWN));
         };
-        if running.is_none() && !self.may_return(leader)? {
+        if running.is_none() && !self.may_return(leader, term)? {
             self.note(format!("waiting until clients find {}", place.instance));
             return Ok(Turn::Wait(LEADER_KNOWN));
         }
@@ -115,7 +115,7 @@ impl Instance {
                 tracing::info!(leader = place.instance, "connecting to a leader that is being promoted");
                 self.record.lock().adopt_log(&log)?;
             } else {
-                let Some((theirs, history)) = self.history_of(leader) else {
+                let Some((theirs, history)) = self.history_of(leader, term) else {
                     self.note(format!("waiting for {} to accept writes", place.instance));
                     return Ok(Turn::Wait(LEADER_KNOWN));
                 };
@@ -139,12 +139,12 @@ impl Instance {
 
     /// Whether clients may connect here again. A former primary that is back before the read-write endpoint has moved, on every node,
     /// would be connected to by who wants to write, and keep them.
-    fn may_return(&mut self, leader: MemberId) -> Result<bool, Trouble> {
+    fn may_return(&mut self, leader: MemberId, term: Term) -> Result<bool, Trouble> {
         let was =
             signal::read(&self.volume.pgdata()).map_err(|cause| Trouble::Io { what: "read standby.signal", cause })?;
         let now = Instant::now();
         let (since, led) = self.held_back.unwrap_or((now, None));
-        let led = led.or_else(|| self.history_of(leader).map(|_| now));
+        let led = led.or_else(|| self.history_of(leader, term).map(|_| now));
         let moved = led.is_some_and(|led| led.elapsed() >= ENDPOINT_MOVES);
         let may = was == StartAs::Standby || moved || since.elapsed() >= HELD_BACK;
         self.held_back = (!may).then_some((since, led));
@@ -167,9 +167,10 @@ impl Instance {
         ahead.then(|| history.log.clone())
     }
 
-    /// The history that the leader writes, as it told it.
-    pub(crate) fn history_of(&mut self, leader: MemberId) -> Option<(Timeline, History)> {
-        let history = self.histories.borrow_and_update().get(&leader)?.clone();
+    /// The history that the leader writes in this term, as it told it.
+    pub(crate) fn history_of(&mut self, leader: MemberId, term: Term) -> Option<(Timeline, History)> {
+        let known = self.histories.borrow_and_update();
+        let history = known.get(&leader).filter(|history| history.may_be_of(term))?.clone();
         Some((history.timeline?, history))
     }
 

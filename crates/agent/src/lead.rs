@@ -64,7 +64,7 @@ impl Instance {
         self.stands_since = None;
         self.held_back = None;
         let session = self.session().await?;
-        self.tell_log(session.state().await?.timeline);
+        self.tell_log(session.state().await?.timeline, term);
         let mut primary = Primary::new(session, term);
         primary.will_wait_for(term, voters);
         self.configure(&mut primary, running).await;
@@ -292,7 +292,7 @@ impl Instance {
             report.timeline = Some(state.timeline);
             report.postgres_version = Some(state.version);
         });
-        self.tell_log(state.timeline);
+        self.tell_log(state.timeline, primary.term);
         self.keep_slots_when_due(primary).await?;
         if primary.take_reload_due() {
             self.configure(primary, running).await;
@@ -304,13 +304,14 @@ impl Instance {
     }
 
     /// Lets the others know which history this primary writes.
-    fn tell_log(&self, timeline: Timeline) {
-        if self.log.borrow().timeline == Some(timeline) {
+    fn tell_log(&self, timeline: Timeline, term: Term) {
+        let told = (self.log.borrow().timeline, self.log.borrow().term);
+        if told == (Some(timeline), Some(term)) {
             return;
         }
         match wal::forks(&self.volume.pgdata(), timeline) {
             Ok(forks) => {
-                self.log.send_replace(Log { timeline: Some(timeline), forks, ..Log::default() });
+                self.log.send_replace(Log { timeline: Some(timeline), term: Some(term), forks, ..Log::default() });
             }
             Err(error) => tracing::error!(%error, "the timeline's history can't be read"),
         }

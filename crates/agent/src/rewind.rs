@@ -124,7 +124,8 @@ impl Instance {
                 decided => return Ok(Some((decided, system))),
             }
             self.wait_for_want(ASK_AGAIN).await;
-            let same = self.history_of(onto.leader).is_some_and(|(_, history)| history.is_that_of(&onto.history));
+            let told = self.history_of(onto.leader, onto.term);
+            let same = told.is_some_and(|(_, history)| history.is_that_of(&onto.history));
             if self.superseded() || !same || self.place_of(onto.leader).as_ref() != Some(&onto.place) {
                 return Ok(None);
             }

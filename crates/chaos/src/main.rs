@@ -11,6 +11,10 @@ use chaos::{plan, record, report};
 use clap::{Parser, Subcommand};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// `bellwether up` stops three PostgreSQL in order within this.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
 /// Hurts a running cluster at random, by seed, and counts what was lost and for how long nobody could write.
 #[derive(Debug, Parser)]
@@ -84,12 +88,39 @@ fn table(files: &[PathBuf]) -> Result<bool, SiteError> {
 }
 
 async fn embedded(options: &Embedded) -> Result<bool, SiteError> {
-    let (began, limit) = (Instant::now(), Duration::from_secs(60 * options.minutes));
     let before = record::read(&options.records)?.into_iter().filter(|record| record.seed == options.seed);
     let first = before.map(|record| record.round + 1).max().unwrap_or(0);
+    // Before anything is started that would outlive us.
+    let ended = asked_to_end()?;
     let directory = tempfile::Builder::new().prefix("bellwether-chaos-").tempdir()?;
     let up = Up::start(&options.program, directory.path())?;
-    let site = Site { client: up.client(directory.path()).await?, up: up.pid() };
+    let done = tokio::select! {
+        done = rounds(options, first, &up, directory.path()) => done?,
+        signal = ended => return Err(SiteError::Wrong(format!("ended by {signal}; the seed goes on where its records end"))),
+    };
+    // Nobody may write there any more when it is removed.
+    drop(up);
+    if done == Done::Stuck {
+        say(&format!("everything is kept in {}", directory.keep().display()));
+    }
+    Ok(done == Done::Clean)
+}
+
+/// How rounds ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    /// Nothing is proven against the cluster.
+    Clean,
+    /// Something is.
+    Lied,
+    /// A round did not come to its end.
+    Stuck,
+}
+
+/// Rounds from this one on, until there were enough.
+async fn rounds(options: &Embedded, first: u64, up: &Up, directory: &Path) -> Result<Done, SiteError> {
+    let (began, limit) = (Instant::now(), Duration::from_secs(60 * options.minutes));
+    let site = Site { client: up.client(directory).await?, up: up.pid() };
     say(&format!("seed {}, from round {first}", options.seed));
     let (mut done, mut clean) = (vec![], true);
     for number in first.. {
@@ -105,8 +136,7 @@ async fn embedded(options: &Embedded) -> Result<bool, SiteError> {
             Ok(outcome) => outcome,
             Err(error) => {
                 say(&format!("round {number}: {:?}: {error}", round.faults));
-                say(&format!("everything is kept in {}", directory.keep().display()));
-                return Ok(false);
+                return Ok(Done::Stuck);
             }
         };
         let record = recorded(options.seed, number, at, round.faults, &outcome)?;
@@ -115,9 +145,20 @@ async fn embedded(options: &Embedded) -> Result<bool, SiteError> {
         clean &= record.told.is_clean();
         done.push(record);
     }
-    drop(up);
     say(&report::table(&done));
-    Ok(clean)
+    Ok(if clean { Done::Clean } else { Done::Lied })
+}
+
+/// What somebody sends who wants this to end. From here on it does not end the process by itself.
+fn asked_to_end() -> std::io::Result<impl Future<Output = &'static str>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => "SIGINT",
+            _ = terminate.recv() => "SIGTERM",
+        }
+    })
 }
 
 fn recorded(
@@ -157,6 +198,11 @@ impl Up {
         i32::try_from(self.0.id()).unwrap_or_default()
     }
 
+    /// One that is gone already needs no signal.
+    fn send(&self, signal: Signal) {
+        let _ = kill(Pid::from_raw(self.pid()), signal);
+    }
+
     async fn client(&self, directory: &Path) -> Result<kube::Client, SiteError> {
         let began = Instant::now();
         loop {
@@ -174,7 +220,18 @@ impl Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.pid()), Signal::SIGTERM);
+        // A round may have been left while it was frozen.
+        self.send(Signal::SIGCONT);
+        self.send(Signal::SIGTERM);
+        let asked = Instant::now();
+        while asked.elapsed() < ENDS_WITHIN {
+            if !matches!(self.0.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        // Agents that were left frozen don't stop when they are asked; the second time nobody is waited for.
+        self.send(Signal::SIGTERM);
         let _ = self.0.wait();
     }
 }

@@ -9,6 +9,7 @@ use ::chaos::record::{Record, Told};
 use ::chaos::{plan, record, report};
 use bellwether_core::instance::switchover::ANY;
 use bellwether_core::lease_object::SWITCHOVER;
+use harness::Layout;
 use harness::fault::{self, Cut, ObjectName};
 use harness::layout::Node;
 use nix::sys::signal::{Signal, kill};
@@ -164,15 +165,14 @@ fn harm(world: &World, namespace: &Namespace<'_>, primary: &str, fault: Fault) -
         Fault::PostmasterKilled => {
             let processes = fault::processes(layout, &pod, None)?;
             let postmaster = processes.iter().find(|process| is_postmaster(&process.command));
-            let pid = postmaster.ok_or_else(|| Failure::Wrong(format!("{primary} has no postmaster")))?.pid;
-            kill(Pid::from_raw(pid), Signal::SIGKILL).map_err(|errno| Failure::Wrong(format!("process {pid}: {errno}")))
+            kill_now(postmaster.ok_or_else(|| Failure::Wrong(format!("{primary} has no postmaster")))?.pid)
         }
         Fault::AgentKilled => Ok(fault::kill_container(layout, &pod, None)?),
         Fault::AllKilled => {
-            for name in namespace.names(["pods", "-l", "bellwether.dev/cluster=demo"])? {
-                fault::kill_container(layout, &ObjectName { name, ..pod.clone() }, None)?;
-            }
-            Ok(())
+            let names = namespace.names(["pods", "-l", "bellwether.dev/cluster=demo"])?;
+            let agents = names.into_iter().map(|name| agent(layout, &ObjectName { name, ..pod.clone() }));
+            // Found first, then killed within a moment: looking for one takes longer than its restart.
+            agents.collect::<Outcome<Vec<i32>>>()?.into_iter().try_for_each(kill_now)
         }
         Fault::Overload => overload(namespace),
         Fault::PodDeleted => Ok(namespace.kubectl(["delete", "pod", primary, "--wait=false"]).go()?),
@@ -217,12 +217,25 @@ fn harm(world: &World, namespace: &Namespace<'_>, primary: &str, fault: Fault) -
     }
 }
 
+/// PID 1 of its container.
+fn agent(layout: &Layout, pod: &ObjectName) -> Outcome<i32> {
+    let processes = fault::processes(layout, pod, None)?;
+    let first = processes.iter().find(|process| process.first);
+    Ok(first.ok_or_else(|| Failure::Wrong(format!("{pod} has no agent")))?.pid)
+}
+
+fn kill_now(pid: i32) -> Outcome {
+    kill(Pid::from_raw(pid), Signal::SIGKILL).map_err(|errno| Failure::Wrong(format!("process {pid}: {errno}")))
+}
+
 fn cut_for_a_while(node: Node, cuts: &[Cut], fault: Fault) -> Outcome {
-    for cut in cuts {
-        fault::cut(node, *cut)?;
+    let cut = cuts.iter().try_for_each(|cut| fault::cut(node, *cut));
+    if cut.is_ok() {
+        std::thread::sleep(lasts(fault));
     }
-    std::thread::sleep(lasts(fault));
-    Ok(fault::heal(node)?)
+    // Also when it failed half-way, or no later round would begin.
+    fault::heal(node)?;
+    Ok(cut?)
 }
 
 /// Everybody who is let in computes.

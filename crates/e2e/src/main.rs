@@ -5,6 +5,7 @@
 
 mod audit;
 mod chaos;
+mod ended;
 mod evidence;
 mod failure;
 mod figures;
@@ -172,6 +173,7 @@ fn run(command: Command) -> Outcome<ExitCode> {
         Command::Chaos { minutes, rounds, seed, faults, records, of } => {
             let target = of.target();
             ensure(target.home == Home::Harness, || "chaos needs the harness's own nodes".to_owned())?;
+            ended::undoes_faults()?;
             let limit = Duration::from_secs(60 * minutes);
             let wanted = chaos::Wanted { limit, rounds, seed, faults: &faults, records: &records };
             let clean = chaos::run(&World::new(target, seed)?, &wanted)?;

@@ -35,7 +35,11 @@ impl World {
     /// A world in which nothing of ours runs: what an earlier run left is removed.
     pub fn new(target: Target, seed: u64) -> Outcome<World> {
         let began = match target.home {
-            Home::Harness => Some(Mark::now()?),
+            Home::Harness => {
+                // A run that was ended in the middle may have left a node that is cut off or frozen.
+                harness::fault::undo_all(&target.layout)?;
+                Some(Mark::now()?)
+            }
             Home::Foreign => None,
         };
         let world = World { target, seed, began, installed: Cell::new(Installed::Otherwise), made: RefCell::default() };

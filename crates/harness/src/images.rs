@@ -38,7 +38,7 @@ pub fn postgres(major: u8) -> String {
 }
 
 /// A Debian is a few hundred downloads.
-const BUILD: Duration = Duration::from_secs(1200);
+const BUILD: Duration = Duration::from_secs(3600);
 
 /// A containerd directory that holds all images.
 pub struct Prepared(PathBuf);

@@ -113,6 +113,8 @@ enum Fault {
     },
     /// Undo `drain`.
     Uncordon { node: Node },
+    /// Undo everything that concerns nodes and the control plane.
+    UndoAll,
 }
 
 #[derive(Args)]
@@ -248,6 +250,7 @@ fn inject(layout: &Layout, fault: Fault) -> Result<(), Error> {
         Fault::Free { claim } => fault::free(layout, &claim),
         Fault::Drain { node, timeout } => fault::drain(layout, node, Duration::from_secs(timeout)),
         Fault::Uncordon { node } => fault::uncordon(layout, node),
+        Fault::UndoAll => fault::undo_all(layout),
     }
 }
 

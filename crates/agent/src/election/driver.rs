@@ -464,6 +464,7 @@ impl Driver {
         let mut about = About { addresses: self.addresses.clone(), space, ..About::default() };
         if log.timeline.is_some() || log.promoting.is_some() {
             about.timeline = log.timeline.map(|timeline| timeline.0);
+            about.leads = log.term;
             about.promoting = log.promoting;
             about.forks = log.forks;
             about.slots = log.slots;
@@ -476,8 +477,8 @@ impl Driver {
         let Incoming { from, instance, address, message, about } = letter;
         self.learn(about.addresses.clone().into_iter().chain([(instance, address)]));
         self.links.histories.send_if_modified(|known| {
-            let About { timeline, promoting, forks, log, slots, space, .. } = about;
-            let history = History { timeline: timeline.map(Timeline), promoting, forks, log, slots, space };
+            let About { timeline, leads: term, promoting, forks, log, slots, space, .. } = about;
+            let history = History { timeline: timeline.map(Timeline), term, promoting, forks, log, slots, space };
             let changed = known.get(&from) != Some(&history);
             known.insert(from, history);
             changed

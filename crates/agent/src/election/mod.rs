@@ -91,6 +91,8 @@ pub enum News {
 pub struct Log {
     /// The timeline that a primary writes.
     pub timeline: Option<Timeline>,
+    /// The term in which it does.
+    pub term: Option<Term>,
     /// Where the log of one ends that is being promoted.
     pub promoting: Option<Lsn>,
     /// Where the timelines before it ended, oldest first.
@@ -104,6 +106,8 @@ pub struct Log {
 pub struct History {
     /// The timeline that it writes, if it is a primary.
     pub timeline: Option<Timeline>,
+    /// The term in which it does, if it said.
+    pub term: Option<Term>,
     /// Where its log ends, if it is being promoted: on the timeline above which, by the last entry of `log`, it will write.
     pub promoting: Option<Lsn>,
     /// Where the timelines before it ended.
@@ -117,8 +121,27 @@ pub struct History {
 }
 
 impl History {
+    /// Whether it may be what its leader writes in this term. What it told when it led before is something else: whoever followed others
+    /// since would seem to have parted from it, and whoever didn't would take its new WAL for that of the old term.
+    pub fn may_be_of(&self, term: Term) -> bool {
+        // Agents of earlier versions don't say. A later term than the one that was seen is no earlier one.
+        self.term.is_none_or(|told| told >= term)
+    }
+
     /// Whether it is the same history, however far anybody is by now.
     pub fn is_that_of(&self, other: &Self) -> bool {
         (self.timeline, &self.forks, &self.log) == (other.timeline, &other.forks, &other.log)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_leader_told_in_an_earlier_term_is_not_what_it_writes_now() {
+        let told = |term: Option<u64>| History { term: term.map(Term), ..History::default() };
+        assert!(!told(Some(2)).may_be_of(Term(4)));
+        assert!(told(Some(4)).may_be_of(Term(4)) && told(Some(5)).may_be_of(Term(4)) && told(None).may_be_of(Term(4)));
     }
 }

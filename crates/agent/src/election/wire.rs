@@ -67,6 +67,8 @@ impl Hello {
 pub struct About {
     /// The sender's timeline: a leader's, or where the log of one that answers ends.
     pub timeline: Option<u32>,
+    /// The term in which the sender writes it. None: it doesn't, or not said.
+    pub leads: Option<Term>,
     /// Where the log of a leader ends that is being promoted, on the timeline of the last entry of `log`. None: it is none, or not said.
     pub promoting: Option<Lsn>,
     /// Who wrote which timelines, as far as the sender knows ([`super::memory::VolumeMemory::log`]). Empty: not said.
@@ -88,6 +90,8 @@ pub struct Letter {
     m: Option<WireMessage>,
     timeline: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    leads: Option<Term>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     promoting: Option<Lsn>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     log: Vec<(Term, Timeline)>,
@@ -105,16 +109,16 @@ impl Letter {
     /// For the wire.
     pub fn new(message: Option<&Message>, about: About) -> Self {
         let log = about.log.iter().map(|entry| (entry.term, entry.above)).collect();
-        let About { timeline, promoting, forks, slots, addresses, space, .. } = about;
+        let About { timeline, leads, promoting, forks, slots, addresses, space, .. } = about;
         let space = space.map(Into::into);
-        Self { m: message.map(Into::into), timeline, promoting, log, forks, slots, addresses, space }
+        Self { m: message.map(Into::into), timeline, leads, promoting, log, forks, slots, addresses, space }
     }
     /// From the wire.
     pub fn open(self) -> (Option<Message>, About) {
         let log = self.log.iter().map(|(term, above)| WrittenBy { term: *term, above: *above }).collect();
-        let Self { m, timeline, promoting, forks, slots, addresses, space, .. } = self;
+        let Self { m, timeline, leads, promoting, forks, slots, addresses, space, .. } = self;
         let space = space.map(Into::into);
-        (m.map(Into::into), About { timeline, promoting, log, forks, slots, addresses, space })
+        (m.map(Into::into), About { timeline, leads, promoting, log, forks, slots, addresses, space })
     }
 }
 

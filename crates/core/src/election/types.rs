@@ -208,8 +208,9 @@ impl Sync {
     /// These rules and one more of the holder's, which is to come into force. Of two that ask for the same the later says all.
     #[must_use]
     pub fn joined_by(&self, voters: Option<Voters>) -> Self {
-        let before = self.0.iter().filter(|old| old.voters != voters).cloned();
-        before.chain([Rule { former: None, voters: voters.clone() }]).collect()
+        let mut all: Vec<_> = self.0.iter().filter(|old| old.voters != voters).cloned().collect();
+        all.push(Rule { former: None, voters });
+        Self(all.into())
     }
     /// The same rules when another takes the Lease: what was the holder's own is from now on that of a former leader.
     #[must_use]

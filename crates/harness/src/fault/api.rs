@@ -18,14 +18,27 @@ pub fn stop_api() -> Result<(), Error> {
     Started::named(API_SERVER)?.kill()
 }
 
-/// Starts it again as it was, and waits until it is ready.
+/// Whether there is one.
+pub fn api_runs() -> Result<bool, Error> {
+    Ok(Started::named(API_SERVER)?.is_alive())
+}
+
+/// On a real cluster these end when they could not renew their Lease for ten seconds, and are started again. Ours have no Lease, because
+/// each is alone; a controller-manager that lived on would take the heartbeats that it could not see for nodes that are gone, and
+/// say of every pod that it is not ready.
+const END_WITHOUT_API: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
+
+/// Starts it again as it was, and waits until it is ready; then those that would have ended without it.
 pub fn start_api(layout: &Layout) -> Result<(), Error> {
     let last = Started::named(API_SERVER)?;
     if last.is_alive() {
         return Err(Error::Refused("the API server runs; stop it first".into()));
     }
+    let followers = END_WITHOUT_API.map(Started::named).into_iter().collect::<Result<Vec<_>, _>>()?;
+    followers.iter().try_for_each(Started::kill)?;
     let started = last.component.start()?;
-    started.ready_when(PATIENCE, || api_answers(layout))
+    started.ready_when(PATIENCE, || api_answers(layout))?;
+    followers.into_iter().try_for_each(|follower| follower.component.start().map(drop))
 }
 
 /// Lets etcd run only part of the time, over and over, until [`undo_slow_etcd`].

@@ -56,6 +56,7 @@ fn about() -> impl Strategy<Value = About> {
     let slots = prop::collection::btree_map("bw_[a-z]{1,8}", any::<u64>().prop_map(Lsn), 0..4);
     (
         proptest::option::of(any::<u32>()),
+        proptest::option::of(term()),
         proptest::option::of(any::<u64>().prop_map(Lsn)),
         prop::collection::vec(entry, 0..5),
         prop::collection::vec(fork, 0..5),
@@ -63,8 +64,9 @@ fn about() -> impl Strategy<Value = About> {
         addresses,
         proptest::option::of(space()),
     )
-        .prop_map(|(timeline, promoting, log, forks, slots, addresses, space)| About {
+        .prop_map(|(timeline, leads, promoting, log, forks, slots, addresses, space)| About {
             timeline,
+            leads,
             promoting,
             log,
             forks,

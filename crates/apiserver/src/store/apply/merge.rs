@@ -66,14 +66,12 @@ pub(super) fn states(shape: Shape<'_>, value: &Value, fields: &FieldSet, unowned
                 let below = shape.field(key);
                 let (freed, freed_below) = element_of_field(unowned, key).unwrap_or((false, &NONE));
                 let member = is_member(shape, key, below, value) && !freed;
-                match expected.next_if(|(element, ..)| element.strip_prefix("f:") == Some(key)) {
-                    Some((_, expected_member, fields)) => {
-                        if member != expected_member || !states(below, value, fields, freed_below) {
-                            return false;
-                        }
-                    }
-                    None if member || !fields_of(below, value).difference(freed_below).is_empty() => return false,
-                    None => {}
+                let as_expected = match expected.next_if(|(element, ..)| element.strip_prefix("f:") == Some(key)) {
+                    Some((_, owned, fields)) => member == owned && states(below, value, fields, freed_below),
+                    None => !member && fields_of(below, value).difference(freed_below).is_empty(),
+                };
+                if !as_expected {
+                    return false;
                 }
             }
             expected.next().is_none()
@@ -86,7 +84,7 @@ pub(super) fn states(shape: Shape<'_>, value: &Value, fields: &FieldSet, unowned
                     expected.is_some_and(|(member, fields)| member && states(shape.element(), item, fields, &NONE))
                 })
         }
-        _ => fields.len() == 0,
+        _ => fields.is_empty(),
     }
 }
 
