@@ -18,8 +18,6 @@ use crate::world::World;
 
 /// Rows on each side of a fault: several seconds of the load that a verdict asks for.
 const ROWS: u64 = 1000;
-/// Less than anybody writes before a fault, and after it.
-const SHORT: Duration = Duration::from_secs(3);
 /// Where the probe is in its pod.
 pub const PROGRAM: &str = "/tmp/bellwether-probe";
 
@@ -75,21 +73,7 @@ pub fn verdict(namespace: &Namespace<'_>, history: &str) -> Outcome<Value> {
     let servers = servers(namespace, "--instance")?.join(" ");
     let check = format!("{PROGRAM} check {history} --secret /app --least-rate 1 --json {servers} || true");
     let text = namespace.kubectl(["exec", "client", "--", "sh", "-c", &check]).within(COMES_UP).output()?;
-    let verdict =
-        serde_json::from_str(&text).map_err(|error| Failure::Wrong(format!("no verdict: {error}: {text}")))?;
-    Ok(without_short_sides(verdict))
-}
-
-/// The probe looks at the load on both sides of the largest gap. Where nothing was interrupted that is anywhere, also a moment after the
-/// beginning, or before the end: that such a side is short is no reason for doubt.
-fn without_short_sides(mut verdict: Value) -> Value {
-    let short = |doubt: &Value| {
-        doubt["doubt"] == "thin_load" && doubt["seconds"].as_f64().is_some_and(|seconds| seconds < SHORT.as_secs_f64())
-    };
-    if let Some(doubts) = verdict["doubts"].as_array_mut() {
-        doubts.retain(|doubt| !short(doubt));
-    }
-    verdict
+    serde_json::from_str(&text).map_err(|error| Failure::Wrong(format!("no verdict: {error}: {text}")))
 }
 
 fn watched(world: &World, namespace: &Namespace<'_>, fault: Fault) -> Outcome {
@@ -182,17 +166,4 @@ fn more_than(namespace: &Namespace<'_>, primary: &str, wanted: u64) -> Outcome {
         let seen = rows(namespace, primary)?;
         ensure(seen >= wanted, || format!("{seen} of {wanted} rows"))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_load_that_was_thin_for_long_is_a_doubt() {
-        let thin = |seconds: f64| json!({"doubt": "thin_load", "per_second": 0.0, "seconds": seconds, "when": "after"});
-        let verdict = json!({"doubts": [thin(0.4), thin(12.0), {"doubt": "no_instance"}]});
-        let doubts = without_short_sides(verdict)["doubts"].clone();
-        assert_eq!(doubts, json!([thin(12.0), {"doubt": "no_instance"}]));
-    }
 }
