@@ -272,7 +272,7 @@ async fn set_up(
     let (news_sender, news) = mpsc::unbounded_channel();
     let (wishes, wished) = mpsc::unbounded_channel();
     let (log_sender, log) = watch::channel(Log::default());
-    let (histories, others) = watch::channel(BTreeMap::new());
+    let (others_sender, others) = watch::channel(BTreeMap::new());
     let (copy_sender, copy) = watch::channel(None);
     let (phase_sender, phase) = watch::channel((Phase::Member, "it has just started"));
     let volumes = Volumes::new(environment.data_dir.clone(), environment.wal_dir.clone());
@@ -287,7 +287,7 @@ async fn set_up(
         news,
         wishes: wished,
         log,
-        histories,
+        others: others_sender,
         copy,
         spaces: spaces.clone(),
         phase: phase_sender,
@@ -308,7 +308,7 @@ async fn set_up(
         news: news_sender,
         log: log_sender,
         copy: copy_sender,
-        histories: others,
+        others,
         peers: peers.clone(),
         peer_tls,
         wishes: wishes.clone(),

@@ -8,6 +8,7 @@ use bellwether_api::v1::{InstanceRole, InstanceState};
 use bellwether_core::contract::{Leader, SUPERUSER};
 use bellwether_core::election::MemberId;
 use bellwether_core::instance::copying::{self, Ended, Failed};
+use bellwether_core::instance::history::Told;
 use bellwether_core::instance::start::{LeaseView, VolumeState};
 use bellwether_core::wal::{SystemIdentifier, Term, Timeline};
 use bellwether_postgres::basebackup::{self, BaseBackup};
@@ -15,8 +16,8 @@ use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
 use bellwether_postgres::initdb::{NewCluster, PasswordFile};
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Receiver, Remote, Session, SqlError, TlsClient};
 
+use crate::election::Role;
 use crate::election::driver::Wish;
-use crate::election::{History, Role};
 use crate::instance::{Instance, SQL_DEADLINE, Turn};
 use crate::tool::{Line, Tool};
 use crate::trouble::Trouble;
@@ -91,11 +92,10 @@ impl Instance {
         };
         // Whoever cut the receiver took the key away; nothing receives any more, so it can come back.
         self.places.stage(&self.inputs)?;
-        let identity = self.record.lock().identity();
         let source = self.copy_source(holder, from);
-        let leads_at = self.places.joining(&self.environment, identity, from)?.conninfo.host;
+        let leads_at = self.places.joining(&self.environment, from)?.conninfo.host;
         let from = &source.place;
-        let upstream = self.places.joining(&self.environment, identity, from)?;
+        let upstream = self.places.joining(&self.environment, from)?;
         match self.check_leader(from, lease.system, &upstream.conninfo, SQL_DEADLINE).await? {
             Ok(session) if source.leads || follows(&session, &leads_at, theirs).await? => {}
             Err(why) if source.leads => {
@@ -196,7 +196,7 @@ impl Instance {
     }
 
     /// What is on the volume is no log from here on, and what comes is of this history.
-    pub(crate) fn restart_log(&self, term: Term, history: &History) -> Result<(), Trouble> {
+    pub(crate) fn restart_log(&self, term: Term, history: &Told) -> Result<(), Trouble> {
         let mut record = self.record.lock();
         record.restart_log(term)?;
         record.adopt_log(&history.log)?;

@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use bellwether_api::v1::{InstanceRole, InstanceState};
-use bellwether_core::contract::{Leader, key};
+use bellwether_core::contract::key;
 use bellwether_core::election::{MemberId, Position};
-use bellwether_core::instance::rejoin::{Rejoin, precedes, rejoin};
+use bellwether_core::instance::history::{self, Told};
+use bellwether_core::instance::rejoin::{Own, Rejoin, rejoin};
 use bellwether_core::instance::space::Space;
 use bellwether_core::instance::standby::{RECONNECT_GRACE, Sample, Standby};
 use bellwether_core::wal::{Lsn, Term, Timeline};
@@ -21,12 +22,12 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::board::Vitals;
 use crate::configuration::Configuration;
 use crate::election::driver::Fence;
-use crate::election::{History, Log, Manner, News, memory};
+use crate::election::{Log, Manner, News};
 use crate::guard::orders::Order;
 use crate::instance::{As, Instance, Running, TICK, Turn};
 use crate::primary::SLOTS_CHECK;
 use crate::rewind::Onto;
-use crate::settings::RunAs;
+use crate::settings::{Followed, RunAs};
 use crate::trouble::Trouble;
 
 /// How long a shutdown may take before everything is killed, when another is to lead.
@@ -73,8 +74,9 @@ impl Instance {
     /// A standby that receives from nobody, until something else is wanted.
     pub(crate) async fn stand(&mut self, number: u64, running: &mut Option<Running>) -> Result<Turn, Trouble> {
         if running.is_none() && self.record.lock().log().is_empty() {
-            // A database that nobody has led yet has no log to compare, and begins as a primary.
-            let _ = self.news.send(News::Standing(number, None));
+            // A database that nobody has led yet begins as a primary. It is the beginning of every log, not none: its agent may have died right
+            // after it took the Lease, and nobody else has anything to lead with.
+            let _ = self.news.send(News::Standing(number, Some(history::BEGINNING)));
             return Ok(Turn::Wait(TICK));
         }
         self.be_standby(None, running).await?;
@@ -92,10 +94,10 @@ impl Instance {
     pub(crate) async fn follow(
         &mut self,
         leader: MemberId,
-        term: Option<Term>,
+        term: Term,
         running: &mut Option<Running>,
     ) -> Result<Turn, Trouble> {
-        let (Some(place), Some(term)) = (self.place_of(leader), term) else {
+        let Some(place) = self.place_of(leader) else {
             self.note("waiting for the leader's address".to_owned());
             return Ok(Turn::Wait(LEADER_KNOWN));
         };
@@ -103,38 +105,34 @@ impl Instance {
             self.note(format!("waiting until clients find {}", place.instance));
             return Ok(Turn::Wait(LEADER_KNOWN));
         }
-        // Nothing is received before the own end is known, and the leader's history.
-        let already = running.as_ref().is_some_and(|now| now.runs_as == As::Standby(Some(place.clone())));
+        // Nothing is received before the own end is known, and the leader's history in this very term.
+        let followed = Followed { place, term };
+        let place = &followed.place;
+        let already = running.as_ref().is_some_and(|now| now.runs_as == As::Standby(Some(followed.clone())));
         if !already {
             self.be_standby(None, running).await?;
             if self.superseded() {
                 return Ok(Turn::Again);
             }
             let Some(end) = self.cut(running).await? else { return Ok(Turn::Again) };
-            if let Some(log) = self.log_to_come(leader, term, end) {
-                tracing::info!(leader = place.instance, "connecting to a leader that is being promoted");
-                self.record.lock().adopt_log(&log)?;
-            } else {
-                let Some((theirs, history)) = self.history_of(leader, term) else {
+            let told = self.told_by(leader);
+            let log = self.record.lock().log().to_vec();
+            match rejoin(&Own { timeline: end.0, end: end.1, log: &log }, term, told.as_ref()) {
+                Rejoin::Stream(log) => self.record.lock().adopt_log(log)?,
+                Rejoin::Wait => {
                     self.note(format!("waiting for {} to accept writes", place.instance));
                     return Ok(Turn::Wait(LEADER_KNOWN));
-                };
-                // Two that promoted apart from each other have the same number for their timelines; terms tell them apart.
-                let (timeline, lsn) = end;
-                match rejoin(timeline, lsn, theirs, &history.forks) {
-                    Rejoin::Stream if self.same_branch(&history, timeline) => {}
-                    Rejoin::Unknown => return Ok(Turn::Wait(LEADER_KNOWN)),
-                    diverged => {
-                        tracing::warn!(?diverged, ?end, leader = place.instance, "this log parts from the leader's");
-                        let onto = Onto { leader, place, term, timeline: theirs, history };
-                        return self.bring_back(&onto, end, running).await;
-                    }
                 }
-                self.record.lock().adopt_log(&history.log)?;
+                parted @ Rejoin::Parted { .. } => {
+                    tracing::warn!(?parted, ?end, leader = place.instance, "this log parts from the leader's");
+                    let Some((timeline, history)) = self.history_of(leader, term) else { return Ok(Turn::Again) };
+                    let onto = Onto { leader, place: place.clone(), term, timeline, history };
+                    return self.bring_back(&onto, end, running).await;
+                }
             }
         }
-        self.be_standby(Some(&place), running).await?;
-        self.serve_as_standby(Some((leader, place)), running).await
+        self.be_standby(Some(&followed), running).await?;
+        self.serve_as_standby(Some((leader, followed)), running).await
     }
 
     /// Whether clients may connect here again. A former primary that is back before the read-write endpoint has moved, on every node,
@@ -151,27 +149,15 @@ impl Instance {
         Ok(may)
     }
 
-    /// Whether the same leader wrote this timeline here and there.
-    fn same_branch(&self, history: &History, timeline: Timeline) -> bool {
-        let ours = self.record.lock().term_of(timeline);
-        ours.is_some() && memory::term_of(&history.log, timeline) == ours
-    }
-
-    /// Who wrote which timelines, by a leader of this very term that is being promoted and has all that is here. What it told in an
-    /// earlier term says nothing about its log of today.
-    fn log_to_come(&self, leader: MemberId, term: Term, own: (Timeline, Lsn)) -> Option<Vec<memory::WrittenBy>> {
-        let known = self.histories.borrow();
-        let history = known.get(&leader)?;
-        let coming = history.log.last().filter(|entry| entry.term == term)?;
-        let ahead = precedes(own, (coming.above, history.promoting?)) && self.same_branch(history, own.0);
-        ahead.then(|| history.log.clone())
+    /// What the leader last told of its log.
+    fn told_by(&mut self, leader: MemberId) -> Option<Told> {
+        self.others.borrow_and_update().get(&leader).map(|known| known.told.clone())
     }
 
     /// The history that the leader writes in this term, as it told it.
-    pub(crate) fn history_of(&mut self, leader: MemberId, term: Term) -> Option<(Timeline, History)> {
-        let known = self.histories.borrow_and_update();
-        let history = known.get(&leader).filter(|history| history.may_be_of(term))?.clone();
-        Some((history.timeline?, history))
+    pub(crate) fn history_of(&mut self, leader: MemberId, term: Term) -> Option<(Timeline, Told)> {
+        let told = self.told_by(leader)?;
+        Some((told.leads(term)?, told))
     }
 
     /// Nobody is received from after this, and the log ends here. The configuration names nobody already.
@@ -197,7 +183,7 @@ impl Instance {
     /// Runs PostgreSQL as a standby of `upstream`. A primary is stopped first: whoever is to follow has no tenure.
     pub(crate) async fn be_standby(
         &mut self,
-        upstream: Option<&Leader>,
+        upstream: Option<&Followed>,
         running: &mut Option<Running>,
     ) -> Result<(), Trouble> {
         if running.as_ref().is_some_and(|now| matches!(now.runs_as, As::Primary(_))) {
@@ -244,7 +230,7 @@ impl Instance {
 
     async fn serve_as_standby(
         &mut self,
-        leader: Option<(MemberId, Leader)>,
+        leader: Option<(MemberId, Followed)>,
         running: &mut Option<Running>,
     ) -> Result<Turn, Trouble> {
         let began = Instant::now();
@@ -276,8 +262,8 @@ impl Instance {
             }
             self.board.beat();
             // The leader came back at another address.
-            if let Some((id, place)) = &leader
-                && self.place_of(*id).is_some_and(|found| found != *place)
+            if let Some((id, followed)) = &leader
+                && self.place_of(*id).is_some_and(|found| found != followed.place)
             {
                 return Ok(Turn::Again);
             }
@@ -285,7 +271,7 @@ impl Instance {
                 if self.fence() == Fence::Up {
                     return Ok(Turn::Again);
                 }
-                let written = self.write_settings(RunAs::Standby(leader.as_ref().map(|(_, place)| place)));
+                let written = self.write_settings(RunAs::Standby(leader.as_ref().map(|(_, followed)| followed)));
                 // A volume that can't be written to is tried again: PostgreSQL goes on by what it has.
                 unwritten = written.is_err();
                 match written {
@@ -320,7 +306,7 @@ impl Instance {
                             tracing::warn!(%error, "what was set aside is still there");
                         }
                     }
-                    if let Some((id, place)) = &leader
+                    if let Some((id, Followed { place, .. })) = &leader
                         && streams
                         && Instant::now() >= slots_due
                     {

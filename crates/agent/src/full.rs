@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::election::driver::Wish;
 use crate::instance::{Instance, Running};
 use crate::primary::Primary;
+use crate::synchronous;
 use crate::trouble::Trouble;
 
 /// How long a primary is full before another leads. Agents hear of each other once a second: whoever fills up at the same time is known to
@@ -95,10 +96,11 @@ impl Instance {
     /// The standbys, as this primary sees them.
     pub(crate) async fn candidates(&self, primary: &Primary) -> Result<Vec<Candidate>, Trouble> {
         let lags = primary.session.lags().await?;
-        let lag =
-            |id: MemberId| lags.iter().find(|(name, _)| MemberId::from_uid(name) == Some(id)).map(|(_, lag)| *lag);
-        let told = self.histories.borrow();
-        let space = |id: MemberId| told.get(&id).and_then(|history| history.space);
+        let lag = |id: MemberId| {
+            lags.iter().find(|(name, _)| synchronous::follower(name, primary.term) == Some(id)).map(|(_, lag)| *lag)
+        };
+        let others = self.others.borrow();
+        let space = |id: MemberId| others.get(&id).and_then(|known| known.space);
         let standby = |(id, name, _)| Candidate { name, id, lag: lag(id), space: space(id) };
         Ok(self.peers.who().into_iter().map(standby).collect())
     }

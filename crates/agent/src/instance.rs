@@ -29,7 +29,7 @@ use crate::election::peers::Peers;
 use crate::election::record::Record;
 use crate::election::steward::Steward;
 use crate::election::tls::PeerTls;
-use crate::election::{History, Log, News, Role, Want};
+use crate::election::{Known, Log, News, Role, Want};
 use crate::environment::Environment;
 use crate::guard::orders::{End, Order};
 use crate::inputs::Inputs;
@@ -38,7 +38,7 @@ use crate::kubernetes::lease;
 use crate::logs::{self, Complaints};
 use crate::postmaster::{Launch, Postmaster};
 use crate::process::reaper::Children;
-use crate::settings::Places;
+use crate::settings::{Followed, Places};
 use crate::space::{Spaces, Volumes};
 use crate::trouble::Trouble;
 use crate::volume::{LastCopy, Volume};
@@ -87,8 +87,8 @@ pub struct Instance {
     pub log: watch::Sender<Log>,
     /// Whose database is on the volume.
     pub copy: watch::Sender<Option<SystemIdentifier>>,
-    /// What others write.
-    pub histories: watch::Receiver<BTreeMap<MemberId, History>>,
+    /// What is known of the others.
+    pub others: watch::Receiver<BTreeMap<MemberId, Known>>,
     /// The other agents.
     pub peers: Peers,
     /// What is wanted of the election.
@@ -152,7 +152,7 @@ pub struct Running {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum As {
     /// A standby of that leader, or of nobody.
-    Standby(Option<Leader>),
+    Standby(Option<Followed>),
     /// The primary of a term.
     Primary(Term),
 }
@@ -502,7 +502,7 @@ impl Instance {
                     return;
                 }
                 Ok(()) = self.lease.changed() => return,
-                Ok(()) = self.histories.changed() => return,
+                Ok(()) = self.others.changed() => return,
                 () = tokio::time::sleep_until(until.min(Instant::now() + TICK)) => {}
             }
         }

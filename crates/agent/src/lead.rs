@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bellwether_api::v1::{InstanceRole, InstanceState};
 use bellwether_core::election::Voters;
+use bellwether_core::instance::history::Told;
 use bellwether_core::wal::{Term, Timeline};
 use bellwether_postgres::signal::{self, StartAs};
 use bellwether_postgres::wal;
@@ -108,7 +109,8 @@ impl Instance {
         };
         self.remember_log(term, timeline)?;
         // Whoever has no more than this may connect already: the first commit waits for one of them.
-        self.log.send_replace(Log { promoting: Some(end), ..Log::default() });
+        let told = Told::promoting(end, self.record.lock().log().to_vec());
+        self.log.send_replace(Log { told, ..Log::default() });
         self.write_settings(RunAs::Primary(voters, term))?;
         now.steward = Some(self.hold(&now.postmaster).await);
         now.postmaster.order(Order::Reload).await;
@@ -305,13 +307,14 @@ impl Instance {
 
     /// Lets the others know which history this primary writes.
     fn tell_log(&self, timeline: Timeline, term: Term) {
-        let told = (self.log.borrow().timeline, self.log.borrow().term);
-        if told == (Some(timeline), Some(term)) {
+        let told = self.log.borrow().told.clone();
+        if (told.timeline, told.term) == (Some(timeline), Some(term)) {
             return;
         }
         match wal::forks(&self.volume.pgdata(), timeline) {
             Ok(forks) => {
-                self.log.send_replace(Log { timeline: Some(timeline), term: Some(term), forks, ..Log::default() });
+                let told = Told::leader(term, timeline, &forks, self.record.lock().log().to_vec());
+                self.log.send_replace(Log { told, ..Log::default() });
             }
             Err(error) => tracing::error!(%error, "the timeline's history can't be read"),
         }

@@ -143,7 +143,8 @@ impl Primary {
     pub async fn look_who_streams(&mut self) -> Result<(), SqlError> {
         let standbys = self.session.standbys().await?;
         let streaming = standbys.into_iter().filter(|standby| standby.streaming);
-        self.streaming = streaming.filter_map(|standby| MemberId::from_uid(&standby.application_name)).collect();
+        self.streaming =
+            streaming.filter_map(|standby| synchronous::follower(&standby.application_name, self.term)).collect();
         let short = self.voters.as_ref().is_some_and(|voters| self.there(voters) < voters.needed());
         self.short_since = short.then(|| self.short_since.unwrap_or_else(Instant::now));
         // A standby that is frozen streams by all accounts until its connection times out.
@@ -170,7 +171,7 @@ impl Primary {
     pub async fn look_in_force(&mut self) -> Result<Option<Option<Voters>>, SqlError> {
         match &mut self.coming {
             Coming::Read => {
-                let wanted = synchronous::setting(self.voters.as_ref()).names();
+                let wanted = synchronous::setting(self.voters.as_ref(), self.term).names();
                 if self.session.setting("synchronous_standby_names").await?.as_deref() == Some(&wanted) {
                     let senders = self.session.senders().await?;
                     self.coming = Coming::Judged(senders.into_iter().map(|sender| (sender, 0)).collect());
@@ -195,9 +196,9 @@ impl Primary {
             }
             Coming::Held(end) => {
                 if let Some(voters) = &self.voters {
-                    let end = *end;
+                    let (end, term) = (*end, self.term);
                     let holds = |sender: &Sender| {
-                        let votes = MemberId::from_uid(&sender.application_name)
+                        let votes = synchronous::follower(&sender.application_name, term)
                             .is_some_and(|id| voters.members().contains(id));
                         votes && sender.flushed >= Some(end)
                     };

@@ -14,6 +14,7 @@ use std::time::Duration;
 use bellwether_api::v1::InstanceState;
 use bellwether_core::contract::Leader;
 use bellwether_core::election::MemberId;
+use bellwether_core::instance::history::{Told, term_of};
 use bellwether_core::instance::rewind::{Own, Repair, Source, branches, repair};
 use bellwether_core::wal::{Lsn, SystemIdentifier, Term, Timeline};
 use bellwether_postgres::rewind::{self, Rewind};
@@ -21,7 +22,7 @@ use bellwether_postgres::signal::{self, StartAs};
 use bellwether_postgres::{control, wal};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::election::{History, News, Role, memory};
+use crate::election::{News, Role};
 use crate::guard::orders::Order;
 use crate::instance::{As, Instance, Running, SQL_DEADLINE, TICK, Turn};
 use crate::settings::RunAs;
@@ -47,7 +48,7 @@ pub(crate) struct Onto {
     pub(crate) place: Leader,
     pub(crate) term: Term,
     pub(crate) timeline: Timeline,
-    pub(crate) history: History,
+    pub(crate) history: Told,
 }
 
 impl Instance {
@@ -158,8 +159,7 @@ impl Instance {
 
     /// What the leader says. One that was just promoted is asked for a checkpoint.
     async fn ask_leader(&mut self, onto: &Onto, system: SystemIdentifier) -> Result<Option<Source>, Trouble> {
-        let identity = self.record.lock().identity();
-        let upstream = self.places.joining(&self.environment, identity, &onto.place)?.conninfo;
+        let upstream = self.places.joining(&self.environment, &onto.place)?.conninfo;
         let session = match self.check_leader(&onto.place, Some(system), &upstream, SQL_DEADLINE).await? {
             Ok(session) => session,
             Err(why) => {
@@ -182,7 +182,7 @@ impl Instance {
             }
             checkpoint = session.checkpoint_timeline().await?;
         }
-        let history = branches(&onto.history.forks, onto.timeline, |of| memory::term_of(&onto.history.log, of));
+        let history = branches(&onto.history.forks, onto.timeline, |of| term_of(&onto.history.log, of));
         Ok(Some(Source { branches: history, checkpoint }))
     }
 
@@ -225,8 +225,7 @@ impl Instance {
 
     /// Runs `pg_rewind`, and answers up to where the leader's WAL has to be replayed then.
     async fn run_rewind(&mut self, onto: &Onto, system: SystemIdentifier) -> Result<Lsn, Trouble> {
-        let identity = self.record.lock().identity();
-        let source = self.places.joining(&self.environment, identity, &onto.place)?.conninfo;
+        let source = self.places.joining(&self.environment, &onto.place)?.conninfo;
         let pgdata = self.volume.pgdata();
         let rewind = Rewind { source: &source, data_dir: &pgdata };
         let tool = Tool {

@@ -26,9 +26,18 @@ pub enum RunAs<'a> {
     /// Whose commits wait for these, in this term.
     Primary(Option<&'a Voters>, Term),
     /// Of this leader, or of nobody.
-    Standby(Option<&'a Leader>),
+    Standby(Option<&'a Followed>),
     /// Of this leader until its copy is whole: nobody's commits may count on it before.
     Joining(&'a Leader),
+}
+
+/// A leader that is followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Followed {
+    /// Where it is.
+    pub place: Leader,
+    /// Which term it leads.
+    pub term: Term,
 }
 
 /// Why the configuration can't be written.
@@ -94,12 +103,12 @@ impl Places {
         Ok(server.changed() || replication.changed())
     }
 
-    /// How this instance reaches `leader`.
-    pub fn upstream(
+    /// How this instance reaches `leader`, and what it calls itself there.
+    fn upstream(
         &self,
         environment: &Environment,
-        identity: MemberId,
         leader: &Leader,
+        application_name: String,
     ) -> Result<Upstream, SettingsError> {
         let address: IpAddr =
             leader.address.parse().map_err(|_| SettingsError::Address { address: leader.address.clone() })?;
@@ -109,24 +118,17 @@ impl Places {
                 address,
                 port: POSTGRES_PORT,
                 user: REPLICATION_USER.to_owned(),
-                application_name: identity.to_string(),
+                application_name,
                 tls: ClientTls::in_dir(&self.replication_tls),
             },
             slot: SlotName::of_instance(&environment.instance)?,
         })
     }
 
-    /// The same for one whose copy is not whole yet. Not by its identity: it confirms WAL too, and commits would count on a copy that may
+    /// How one does whose copy is not whole yet. Not by its identity: it confirms WAL too, and commits would count on a copy that may
     /// fail yet.
-    pub fn joining(
-        &self,
-        environment: &Environment,
-        identity: MemberId,
-        leader: &Leader,
-    ) -> Result<Upstream, SettingsError> {
-        let mut upstream = self.upstream(environment, identity, leader)?;
-        upstream.conninfo.application_name = format!("{}-joining", environment.instance);
-        Ok(upstream)
+    pub fn joining(&self, environment: &Environment, leader: &Leader) -> Result<Upstream, SettingsError> {
+        self.upstream(environment, leader, format!("{}-joining", environment.instance))
     }
 }
 
@@ -154,15 +156,14 @@ pub fn write(
 ) -> Result<bool, SettingsError> {
     let full = volume.space == Space::Full;
     let (upstream, synchronous, term) = match run_as {
-        RunAs::Primary(voters, term) => (None, synchronous::setting(voters), Some(term)),
+        RunAs::Primary(voters, term) => (None, synchronous::setting(voters, term), Some(term)),
         // WAL that nobody has room for would end the standby in the middle of its replay.
         RunAs::Standby(Some(_)) if full => (None, synchronous::of_standby(), None),
         RunAs::Standby(None) => (None, synchronous::of_standby(), None),
-        RunAs::Joining(leader) => {
-            (Some(places.joining(environment, volume.identity, leader)?), synchronous::of_standby(), None)
-        }
-        RunAs::Standby(Some(leader)) => {
-            (Some(places.upstream(environment, volume.identity, leader)?), synchronous::of_standby(), None)
+        RunAs::Joining(leader) => (Some(places.joining(environment, leader)?), synchronous::of_standby(), None),
+        RunAs::Standby(Some(Followed { place, term })) => {
+            let name = synchronous::name(volume.identity, *term);
+            (Some(places.upstream(environment, place, name)?), synchronous::of_standby(), None)
         }
     };
     let settings = ServerSettings {

@@ -26,7 +26,7 @@ impl Instance {
         };
         let kept: BTreeMap<String, Lsn> = existing.iter().filter_map(from).collect();
         self.log.send_if_modified(|log| {
-            let changed = log.timeline.is_some() && log.slots != kept;
+            let changed = log.told.timeline.is_some() && log.slots != kept;
             if changed {
                 log.slots = kept;
             }
@@ -41,7 +41,7 @@ impl Instance {
         session: &Session,
         leader: (MemberId, &Leader),
     ) -> Result<(), Trouble> {
-        let kept = self.histories.borrow().get(&leader.0).map(|history| history.slots.clone()).unwrap_or_default();
+        let kept = self.others.borrow().get(&leader.0).map(|known| known.slots.clone()).unwrap_or_default();
         let (replayed, redo) = session.replayed_and_redo().await?;
         let slot = SlotName::of_instance(&leader.1.instance).map_err(SettingsError::from)?;
         let place = Place::Follows { leader: slot.as_str(), kept: &kept, replayed, redo };

@@ -138,7 +138,7 @@ fn carry_out(world: &mut World, at: usize, effect: Effect, rules: &Rules) -> Res
             }
             acknowledge(world, at);
         }
-        Effect::Follow { leader } => {
+        Effect::Follow { leader, .. } => {
             node.primary = None;
             node.receiver = Some(leader);
             happen(world, at, Event::Streaming { from: Some(leader) }, rules)?;

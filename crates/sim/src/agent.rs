@@ -4,13 +4,16 @@
 //! write once, answer a poll only with the receiver cut, never knock without a copy, and see to it that the endpoint leads here while
 //! this instance leads.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use bellwether_api::labels;
 use bellwether_api::v1::{InstanceRole, InstanceState};
 use bellwether_core::contract::Report;
 use bellwether_core::election::{Answer, Effect, Event, Incarnation, MemberId, Memory, Message, Phase, State, step};
 use bellwether_core::fact::Fact;
 use bellwether_core::instance::start::{LeaseView, Start, VolumeState, start};
-use bellwether_core::wal::{SystemIdentifier, Timeline};
+use bellwether_core::wal::SystemIdentifier;
 
 use crate::api::{Body, CLUSTER, Request};
 use crate::postgres::{Pg, Server, Work};
@@ -35,11 +38,11 @@ impl World {
     fn carry_out(&mut self, who: Who, effect: Effect) {
         match effect {
             Effect::Remember(memory) => self.remember(who, memory),
-            Effect::Send { to, message } => self.send(who, to, message),
+            Effect::Send { to, message } => self.send(who, to, Some(message)),
             Effect::CutAndAnswer { to, answer } => self.cut_and_answer(who, to, answer),
             Effect::CutReceiver => {
                 self.cut(who);
-                let position = self.position(who.instance);
+                let position = self.said_position(who.instance);
                 self.happen(who, Event::ReceiverCut { position });
             }
             Effect::ReadLease { request } => self.call(who, Request::ReadLease(request)),
@@ -62,10 +65,11 @@ impl World {
                     container.leads = container.leads.map(|_| term.0);
                     container.published = false;
                 }
+                self.tell_log(who);
                 self.publish_soon(who);
             }
             Effect::SetVoters { voters } => self.set_voters(who, voters),
-            Effect::Follow { leader } => self.follow(who, leader),
+            Effect::Follow { leader, term } => self.follow(who, leader, term),
             Effect::Became { phase, because } => self.became(who, phase, because),
         }
     }
@@ -83,14 +87,15 @@ impl World {
     }
 
     /// Sends a message to whoever has that identity.
-    pub fn send(&mut self, who: Who, to: MemberId, message: Message) {
+    pub fn send(&mut self, who: Who, to: MemberId, message: Option<Message>) {
         // Only one with a copy asks to be admitted.
-        if matches!(message, Message::Knock) && self.position(who.instance).is_none() {
+        if matches!(message, Some(Message::Knock)) && self.position(who.instance).is_none() {
             return;
         }
         let Some(target) = self.place(to) else { return };
+        let Some(told) = self.container(who).map(|container| container.tells.clone()) else { return };
         let (from, there) = (self.instances[who.instance].machine, self.instances[target].machine);
-        let packet = Packet { from: self.instances[who.instance].id, origin: from, to, message };
+        let packet = Packet { from: self.instances[who.instance].id, origin: from, to, message, told };
         if self.net.doubled(from, there, &mut self.rng)
             && let Some(delay) = self.net.transit(from, there, &mut self.rng)
         {
@@ -107,7 +112,7 @@ impl World {
             return self.queue.push(until, What::Polled(who, to, Box::new(answer)));
         }
         if self.container(who).is_some() {
-            self.send(who, to, Message::Answer(answer));
+            self.send(who, to, Some(Message::Answer(answer)));
         }
     }
 
@@ -120,7 +125,12 @@ impl World {
         if self.net.blocked(packet.origin, self.instances[who.instance].machine) {
             return;
         }
-        self.happen(who, Event::Received { from: packet.from, message: packet.message });
+        if let Some(container) = self.container_mut(who) {
+            container.told.insert(packet.from, packet.told);
+        }
+        if let Some(message) = packet.message {
+            self.happen(who, Event::Received { from: packet.from, message });
+        }
     }
 
     /// Time passes for an agent.
@@ -323,7 +333,7 @@ impl World {
             role,
             state,
             term: container.state.term().map(|term| term.0),
-            timeline: data.map(|data| Timeline(data.timeline)),
+            timeline: data.map(|data| data.timeline),
             system_identifier: data.map(|data| SystemIdentifier(data.system)),
             accepts_sql: accepts,
             ..Report::default()
@@ -348,6 +358,8 @@ impl World {
             guard: bellwether_core::election::Deadline::At(self.clock(instance)),
             guard_order: 0,
             follow: None,
+            tells: Arc::default(),
+            told: BTreeMap::new(),
             leads: None,
             frozen: None,
             frozen_whole: None,

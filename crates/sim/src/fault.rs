@@ -376,7 +376,7 @@ impl World {
         self.until_healed(active, length)
     }
 
-    /// Every member lives and has a copy, the record of members says so, and nothing about it is changing.
+    /// Every member lives and has a copy, the record of members says so and is sound, and nothing about it is changing.
     fn settled(&self) -> bool {
         let Some(lease) = &self.ghost.lease else { return false };
         let live = self.instances.iter().enumerate().filter(|(_, instance)| !instance.gone);
@@ -384,6 +384,8 @@ impl World {
             !instance.terminating
                 && lease.content.members.contains(instance.id)
                 && self.position(at).is_some()
+                // Nobody may have seen yet that the Lease was put back.
+                && self.volumes[instance.volume].memory.term <= lease.content.term
                 && instance.container.as_ref().is_some_and(|c| c.state.phase() != Phase::Recovering)
         });
         let wanted = self.api.store.get(&self.api.cluster()).ok().and_then(|c| c.plain()["spec"]["replicas"].as_u64());

@@ -96,11 +96,16 @@ impl World {
         self.ghost.reigned = reigned.max(term);
     }
 
+    /// Whether it runs again only since a moment ago, and its guard perhaps not yet.
+    fn thawed(&self, who: Who) -> bool {
+        self.container(who).and_then(|container| container.thawed).is_some_and(|at| self.now <= at + THAW)
+    }
+
     /// INV-3: a session writes.
     pub fn judge_write(&mut self, who: Who) {
         let Some(container) = self.container(who) else { return };
         let machine = &self.machines[self.instances[who.instance].machine];
-        let thawed = container.thawed.is_some_and(|at| self.now <= at + THAW);
+        let thawed = self.thawed(who);
         let over = match container.guard {
             Deadline::Never => false,
             Deadline::At(moment) => machine.when(moment) + LATE < self.now,
@@ -149,7 +154,9 @@ impl World {
         };
         let (name, count) = (self.name(who.instance).to_owned(), missing.len());
         self.note(|_| format!("{name} accepts writes in term {term}"));
-        if missing.is_empty() {
+        // The documented instant after a thaw, when another leads already. Whatever is acknowledged in it counts all the same.
+        let overtaken = term < self.ghost.reigned && self.thawed(who);
+        if missing.is_empty() || overtaken {
             return;
         }
         if self.settings.durability == Durability::Quorum {
@@ -160,6 +167,17 @@ impl World {
         }
         self.ghost.lost += count as u64;
         self.ghost.acknowledged.retain(|entry| !missing.contains(entry));
+    }
+
+    /// Whoever receives has nothing that the other lacks.
+    pub fn judge_connection(&mut self, primary: Who, standby: Who) {
+        let own = self.data(standby.instance).map_or(0, |data| data.log.len());
+        let common = self.common(primary.instance, standby.instance);
+        if common < own {
+            let (name, from) = (self.name(standby.instance).to_owned(), self.name(primary.instance).to_owned());
+            self.ghost
+                .violated("LOG", || format!("{name} receives from {from}, and their logs part at {common} of {own}"));
+        }
     }
 
     /// A standby's log is the beginning of its primary's.
@@ -236,7 +254,7 @@ impl World {
 
     fn described(&self, at: usize, instance: &crate::world::Instance) -> String {
         let Some(container) = &instance.container else { return format!("{} does not run", instance.name) };
-        let follows = container.follow.map(|id| self.name_of(id));
+        let follows = container.follow.map(|following| self.name_of(following.leader));
         let end = self.position(at).map(|position| (position.term.0, position.lsn.0));
         format!(
             "{} {:?} {:?} follows {follows:?} streams {} log {end:?} says {}",

@@ -4,8 +4,11 @@
 //! in files of their own. Never: iterates over something without an order, reads a real clock, or draws from anything but the seed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bellwether_core::election::{Answer, Deadline, MemberId, Memory, Message, Moment, Settings, State};
+use bellwether_core::instance::history::{Told, WrittenBy};
+use bellwether_core::wal::{Lsn, Term, Timeline};
 
 use crate::api::{Api, Call, Reply, Sighting};
 use crate::client::Client;
@@ -96,6 +99,8 @@ pub struct Volume {
     pub data: Option<Data>,
     /// What the election keeps.
     pub memory: Memory,
+    /// Who wrote which timelines, beside it.
+    pub written_by: Vec<WrittenBy>,
 }
 
 /// A data directory.
@@ -104,7 +109,9 @@ pub struct Data {
     /// The write-ahead log: numbers of records, each written once in the world.
     pub log: Vec<u32>,
     /// The timeline.
-    pub timeline: u32,
+    pub timeline: Timeline,
+    /// Where the timelines before it ended: its history file.
+    pub forks: Arc<Vec<(Timeline, Lsn)>>,
     /// What `initdb` called it.
     pub system: u64,
     /// It was last run as a primary.
@@ -126,7 +133,11 @@ pub struct Container {
     /// Which order of the guard is the newest.
     pub guard_order: u32,
     /// Whom it was told to follow.
-    pub follow: Option<MemberId>,
+    pub follow: Option<Following>,
+    /// What it tells of its log, along with whatever it says.
+    pub tells: Arc<Told>,
+    /// What others told of theirs.
+    pub told: BTreeMap<MemberId, Arc<Told>>,
     /// The term that it leads, while it does.
     pub leads: Option<u64>,
     /// Until when the agent's process is frozen.
@@ -138,7 +149,7 @@ pub struct Container {
     /// Between two ticks.
     pub tick: Time,
     /// The Lease object as last seen: what a write is made from.
-    pub lease: Option<std::sync::Arc<serde_json::Value>>,
+    pub lease: Option<Arc<serde_json::Value>>,
     /// When the newest event of the Lease's watch arrives; a watch never overtakes itself.
     pub watched: Time,
     /// Calls of the API that wait for their answer.
@@ -249,8 +260,21 @@ pub struct Packet {
     pub origin: usize,
     /// For whom.
     pub to: MemberId,
-    /// What.
-    pub message: Message,
+    /// What. Nothing: only what goes along.
+    pub message: Option<Message>,
+    /// What the sender tells of its log.
+    pub told: Arc<Told>,
+}
+
+/// Whom a standby is to follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Following {
+    /// The leader.
+    pub leader: MemberId,
+    /// Of this term.
+    pub term: Term,
+    /// Their logs were compared, and PostgreSQL is configured to stream from there.
+    pub compared: bool,
 }
 
 /// Everything there is.

@@ -17,7 +17,7 @@ use bellwether_core::election::{
 use bellwether_core::fact::Fact;
 use bellwether_core::force;
 use bellwether_core::lease_object;
-use bellwether_core::wal::{SystemIdentifier, Term, Timeline};
+use bellwether_core::wal::{SystemIdentifier, Term};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
@@ -28,7 +28,7 @@ use tokio::time::MissedTickBehavior;
 use super::memory::MemoryError;
 use super::peers::{About, Incoming, Peers};
 use super::record::Record;
-use super::{History, Log, Manner, News, Role, Want};
+use super::{Known, Log, Manner, News, Role, Want};
 use crate::clock;
 use crate::environment::Environment;
 use crate::inputs::Inputs;
@@ -68,8 +68,8 @@ pub struct Links {
     pub wishes: mpsc::UnboundedReceiver<Wish>,
     /// The own log.
     pub log: watch::Receiver<Log>,
-    /// What others write.
-    pub histories: watch::Sender<BTreeMap<MemberId, History>>,
+    /// What is known of the others.
+    pub others: watch::Sender<BTreeMap<MemberId, Known>>,
     /// Whose database is on the volume, once there is one that may be counted on.
     pub copy: watch::Receiver<Option<SystemIdentifier>>,
     /// How much room the volumes have.
@@ -403,7 +403,7 @@ impl Driver {
                     self.want(Role::Lead { term, voters });
                 }
             }
-            Effect::Follow { leader } => self.want(Role::Follow { leader, term: self.state.term() }),
+            Effect::Follow { leader, term } => self.want(Role::Follow { leader, term }),
             Effect::Became { phase, because } => {
                 tracing::info!(?phase, term = self.state.term().map(|term| term.0), because, "election");
                 self.links.phase.send_replace((phase, because));
@@ -459,28 +459,19 @@ impl Driver {
     }
 
     fn about(&self) -> About {
-        let log = self.links.log.borrow().clone();
+        let Log { told, slots } = self.links.log.borrow().clone();
         let space = Some(self.links.spaces.borrow().least());
-        let mut about = About { addresses: self.addresses.clone(), space, ..About::default() };
-        if log.timeline.is_some() || log.promoting.is_some() {
-            about.timeline = log.timeline.map(|timeline| timeline.0);
-            about.leads = log.term;
-            about.promoting = log.promoting;
-            about.forks = log.forks;
-            about.slots = log.slots;
-            about.log = self.record.lock().log().to_vec();
-        }
-        about
+        About { told, slots, addresses: self.addresses.clone(), space }
     }
 
     fn received(&mut self, letter: Incoming) -> Result<(), DriverError> {
         let Incoming { from, instance, address, message, about } = letter;
         self.learn(about.addresses.clone().into_iter().chain([(instance, address)]));
-        self.links.histories.send_if_modified(|known| {
-            let About { timeline, leads: term, promoting, forks, log, slots, space, .. } = about;
-            let history = History { timeline: timeline.map(Timeline), term, promoting, forks, log, slots, space };
-            let changed = known.get(&from) != Some(&history);
-            known.insert(from, history);
+        self.links.others.send_if_modified(|others| {
+            let About { told, slots, space, .. } = about;
+            let known = Known { told, slots, space };
+            let changed = others.get(&from) != Some(&known);
+            others.insert(from, known);
             changed
         });
         match message {

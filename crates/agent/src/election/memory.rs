@@ -3,10 +3,7 @@
 //! `<data>/election.json`, beside `pgdata`. Every change is flushed, file and directory, before the call returns: a promise or a
 //! term that a power failure takes back would be one that was never given (E13, E14).
 //!
-//! **Which leader wrote it.** A log's rank begins with the term of the leader that wrote its newest record, and PostgreSQL writes
-//! no terms. So the volume keeps a list of *WAL on a timeline above this one was written by the leader of this term*. An entry
-//! is made **before** the first byte that it speaks for can arrive, and because it speaks only for timelines above, it says nothing
-//! about what was there before: a standby that has been told of a new leader and has received nothing still ranks as before.
+//! **Which leader wrote it**: `bellwether_core::instance::history`.
 //!
 //! Never: an unreadable file taken for an empty one; a copy that is being replaced taken for a log.
 
@@ -15,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bellwether_core::election::{MemberId, Memory};
+use bellwether_core::instance::history::{self, WrittenBy};
 use bellwether_core::wal::{Term, Timeline};
 use bellwether_postgres::file::{self, Written};
 use serde::{Deserialize, Serialize};
@@ -28,25 +26,6 @@ pub const FILE: &str = "election.json";
 pub const UNFINISHED: &str = "election.json.new";
 
 const FORMAT: u32 = 1;
-/// How many entries of the list are kept, the newest. One is added with each promotion; a volume whose newest WAL is this many
-/// promotions old has to be cloned anyway, and without its entry it counts as having no log, which is the safe side.
-const ENTRIES: usize = 32;
-
-/// WAL on a timeline above `above` was written by the leader of `term`, unless a later entry says otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WrittenBy {
-    /// The leader's term.
-    pub term: Term,
-    /// The timeline above which it wrote; 0 for everything.
-    pub above: Timeline,
-}
-
-/// The term of the leader that wrote this timeline's WAL, by such a list.
-pub fn term_of(log: &[WrittenBy], timeline: Timeline) -> Option<Term> {
-    log.iter().rev().find(|entry| entry.above < timeline).map(|entry| entry.term)
-}
-
 /// The record of one volume.
 #[derive(Debug)]
 pub struct VolumeMemory {
@@ -145,7 +124,7 @@ impl VolumeMemory {
 
     /// The term of the leader that wrote this timeline's WAL here. Unknown: there is no position to speak of.
     pub fn term_of(&self, timeline: Timeline) -> Option<Term> {
-        term_of(&self.log, timeline)
+        history::term_of(&self.log, timeline)
     }
 
     /// Keeps what [`bellwether_core::election::Effect::Remember`] says.
@@ -158,21 +137,15 @@ impl VolumeMemory {
     /// our own (`above` is the timeline that ends then). What is on the volume must be part of that leader's history: otherwise its
     /// own timelines above the fork would be taken for the leader's; see [`Self::restart_log`].
     pub fn will_receive(&mut self, term: Term, above: Timeline) -> Result<(), MemoryError> {
-        self.log.retain(|entry| entry.above < above);
-        self.log.push(WrittenBy { term, above });
-        self.keep_log()
+        self.log = history::extended(&self.log, &[WrittenBy { term, above }]);
+        self.write()
     }
 
     /// The list of the leader that is about to be followed, in the place of our own: it knows who wrote the timelines that we missed.
     /// Same condition as [`Self::will_receive`]; the list is that leader's [`Self::log`].
     pub fn adopt_log(&mut self, leaders: &[WrittenBy]) -> Result<(), MemoryError> {
-        let mut log: Vec<WrittenBy> = vec![];
-        for entry in leaders {
-            log.retain(|kept| kept.above < entry.above);
-            log.push(*entry);
-        }
-        self.log = log;
-        self.keep_log()
+        self.log = history::extended(&[], leaders);
+        self.write()
     }
 
     /// The copy is about to be replaced, by a clone of what the leader of `term` has or by a rewind onto it: no log until
@@ -186,12 +159,6 @@ impl VolumeMemory {
     /// The clone or rewind is done, and flushed.
     pub fn copy_complete(&mut self) -> Result<(), MemoryError> {
         self.copy = CopyState::Whole;
-        self.write()
-    }
-
-    fn keep_log(&mut self) -> Result<(), MemoryError> {
-        let excess = self.log.len().saturating_sub(ENTRIES);
-        self.log.drain(..excess);
         self.write()
     }
 

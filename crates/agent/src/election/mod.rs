@@ -25,8 +25,9 @@ pub mod wire;
 use std::collections::BTreeMap;
 
 use bellwether_core::election::{MemberId, Position, Voters};
+use bellwether_core::instance::history::Told;
 use bellwether_core::instance::space::Space;
-use bellwether_core::wal::{Lsn, Term, Timeline};
+use bellwether_core::wal::{Lsn, Term};
 
 /// What PostgreSQL is wanted as. A later want makes an earlier one void.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +47,8 @@ pub enum Role {
     Follow {
         /// The leader.
         leader: MemberId,
-        /// The highest term known, which is the leader's.
-        term: Option<Term>,
+        /// Its term.
+        term: Term,
     },
     /// The primary.
     Lead {
@@ -86,62 +87,22 @@ pub enum News {
     InForce(Option<Voters>),
 }
 
-/// The own log, for others to compare theirs with: told with each message.
+/// The own log, for others to compare theirs with: goes along with each message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// The timeline that a primary writes.
-    pub timeline: Option<Timeline>,
-    /// The term in which it does.
-    pub term: Option<Term>,
-    /// Where the log of one ends that is being promoted.
-    pub promoting: Option<Lsn>,
-    /// Where the timelines before it ended, oldest first.
-    pub forks: Vec<(Timeline, Lsn)>,
+    /// Which one, while this instance leads.
+    pub told: Told,
     /// From where on it keeps WAL for the others, by slot.
     pub slots: BTreeMap<String, Lsn>,
 }
 
-/// What another writes, as it told.
+/// What is known of another, as it told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct History {
-    /// The timeline that it writes, if it is a primary.
-    pub timeline: Option<Timeline>,
-    /// The term in which it does, if it said.
-    pub term: Option<Term>,
-    /// Where its log ends, if it is being promoted: on the timeline above which, by the last entry of `log`, it will write.
-    pub promoting: Option<Lsn>,
-    /// Where the timelines before it ended.
-    pub forks: Vec<(Timeline, Lsn)>,
-    /// Who wrote which timelines.
-    pub log: Vec<memory::WrittenBy>,
+pub struct Known {
+    /// Of its log.
+    pub told: Told,
     /// How much room its volumes have, if it said.
     pub space: Option<Space>,
     /// From where on it keeps WAL for the others, by slot.
     pub slots: BTreeMap<String, Lsn>,
-}
-
-impl History {
-    /// Whether it may be what its leader writes in this term. What it told when it led before is something else: whoever followed others
-    /// since would seem to have parted from it, and whoever didn't would take its new WAL for that of the old term.
-    pub fn may_be_of(&self, term: Term) -> bool {
-        // Agents of earlier versions don't say. A later term than the one that was seen is no earlier one.
-        self.term.is_none_or(|told| told >= term)
-    }
-
-    /// Whether it is the same history, however far anybody is by now.
-    pub fn is_that_of(&self, other: &Self) -> bool {
-        (self.timeline, &self.forks, &self.log) == (other.timeline, &other.forks, &other.log)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_leader_told_in_an_earlier_term_is_not_what_it_writes_now() {
-        let told = |term: Option<u64>| History { term: term.map(Term), ..History::default() };
-        assert!(!told(Some(2)).may_be_of(Term(4)));
-        assert!(told(Some(4)).may_be_of(Term(4)) && told(Some(5)).may_be_of(Term(4)) && told(None).may_be_of(Term(4)));
-    }
 }

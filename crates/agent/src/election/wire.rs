@@ -17,6 +17,7 @@ use bellwether_core::election::{
     Answer, Ask, Consent, Grant, Incarnation, LeaseVersion, MemberId, Message, Poll, Position, Question, RequestId,
     Span,
 };
+use bellwether_core::instance::history::{Told, WrittenBy};
 use bellwether_core::instance::space::Space;
 use bellwether_core::wal::{Lsn, Term, Timeline};
 use serde::de::DeserializeOwned;
@@ -24,7 +25,6 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::ids::{self, Uid};
-use super::memory::WrittenBy;
 
 /// The protocol's version. Another one is not spoken to.
 pub const PROTOCOL: u32 = 1;
@@ -65,16 +65,8 @@ impl Hello {
 /// What goes along with a message, beyond what the election looks at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
-    /// The sender's timeline: a leader's, or where the log of one that answers ends.
-    pub timeline: Option<u32>,
-    /// The term in which the sender writes it. None: it doesn't, or not said.
-    pub leads: Option<Term>,
-    /// Where the log of a leader ends that is being promoted, on the timeline of the last entry of `log`. None: it is none, or not said.
-    pub promoting: Option<Lsn>,
-    /// Who wrote which timelines, as far as the sender knows ([`super::memory::VolumeMemory::log`]). Empty: not said.
-    pub log: Vec<WrittenBy>,
-    /// Where the timelines before the sender's ended. Empty: not said.
-    pub forks: Vec<(Timeline, Lsn)>,
+    /// Which log the sender writes, if it leads.
+    pub told: Told,
     /// From where on the sender keeps WAL for the others, by slot. Empty: not said.
     pub slots: BTreeMap<String, Lsn>,
     /// Where the sender knows instances to be: a name service may be away, or there is none.
@@ -88,7 +80,7 @@ pub struct About {
 pub struct Letter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     m: Option<WireMessage>,
-    timeline: Option<u32>,
+    timeline: Option<Timeline>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     leads: Option<Term>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,17 +100,18 @@ pub struct Letter {
 impl Letter {
     /// For the wire.
     pub fn new(message: Option<&Message>, about: About) -> Self {
-        let log = about.log.iter().map(|entry| (entry.term, entry.above)).collect();
-        let About { timeline, leads, promoting, forks, slots, addresses, space, .. } = about;
+        let About { told, slots, addresses, space } = about;
+        let Told { timeline, term: leads, promoting, forks, log } = told;
+        let log = log.iter().map(|entry| (entry.term, entry.above)).collect();
         let space = space.map(Into::into);
         Self { m: message.map(Into::into), timeline, leads, promoting, log, forks, slots, addresses, space }
     }
     /// From the wire.
     pub fn open(self) -> (Option<Message>, About) {
         let log = self.log.iter().map(|(term, above)| WrittenBy { term: *term, above: *above }).collect();
-        let Self { m, timeline, leads, promoting, forks, slots, addresses, space, .. } = self;
-        let space = space.map(Into::into);
-        (m.map(Into::into), About { timeline, leads, promoting, log, forks, slots, addresses, space })
+        let Self { m, timeline, leads: term, promoting, forks, slots, addresses, space, .. } = self;
+        let told = Told { timeline, term, promoting, forks, log };
+        (m.map(Into::into), About { told, slots, addresses, space: space.map(Into::into) })
     }
 }
 

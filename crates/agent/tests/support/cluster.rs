@@ -17,7 +17,7 @@ use bellwether_api::names::{CONFIG_KEY, Names};
 use bellwether_api::v1::InstanceState;
 use bellwether_apiserver::http::{Running, Server, ServerConfig};
 use bellwether_core::contract::{InstanceConfig, REPLICATION_USER, Report, env, key};
-use bellwether_core::lease_object::SYNC;
+use bellwether_core::lease_object::{SWITCHOVER, SYNC};
 use bellwether_postgres::sql::{Remote, Session, SqlError, TlsClient};
 use bellwether_postgres::{Secret, installation};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -269,6 +269,13 @@ impl Cluster {
         self.api::<Lease>().get(&self.names.lease()).await.expect("the Lease")
     }
 
+    /// A person wants this instance to lead.
+    pub async fn ask_for(&self, instance: &str) {
+        let wish = json!({ "metadata": { "annotations": { SWITCHOVER: instance } } });
+        let asked = self.api::<Lease>().patch(&self.names.lease(), &PatchParams::default(), &Patch::Merge(wish)).await;
+        asked.expect("asked for");
+    }
+
     /// Another Lease of the same name, that names nobody.
     pub async fn renew_lease(&self) {
         self.api::<Lease>().delete(&self.names.lease(), &DeleteParams::default()).await.expect("deleted");
@@ -283,6 +290,17 @@ impl Cluster {
 
     /// A session as an application would have.
     pub async fn connect(&self, instance: &str, host: u8, password: &str) -> Result<Session, SqlError> {
+        self.patient(instance, host, password, Duration::from_secs(5)).await
+    }
+
+    /// The same of one that waits this long for an answer.
+    pub async fn patient(
+        &self,
+        instance: &str,
+        host: u8,
+        password: &str,
+        patience: Duration,
+    ) -> Result<Session, SqlError> {
         let ca = self.dir("server-tls").join(key::CA_CRT);
         let name = self.names.host(instance, NAMESPACE);
         let password = Secret::new(password);
@@ -294,7 +312,7 @@ impl Cluster {
             password: Some(&password),
             database: "app",
         };
-        Session::tls(&remote, TlsClient::anonymous(&ca).expect("a CA"), Duration::from_secs(5)).await
+        Session::tls(&remote, TlsClient::anonymous(&ca).expect("a CA"), patience).await
     }
 
     /// How often anybody wrote anything.

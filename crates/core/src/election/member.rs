@@ -25,11 +25,11 @@ pub(super) fn newer_lease(state: &mut State, now: Moment, out: &mut Out) {
         }
         return;
     }
-    if let Some(holder) = holder
+    if let (Some(holder), Some(term)) = (holder, term)
         && holder != state.me
-        && term == state.memory.term
+        && Some(term) == state.memory.term
     {
-        state.follow(holder, out);
+        state.follow(holder, term, out);
     }
 }
 
@@ -52,7 +52,7 @@ pub(super) fn asked(state: &mut State, from: MemberId, ask: Ask, now: Moment, ou
         return refuse(state, from, out);
     }
     promise(state, from, ask, now);
-    state.follow(from, out);
+    state.follow(from, ask.term, out);
     let grant = Grant {
         request: ask.request,
         term: ask.term,

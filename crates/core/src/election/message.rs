@@ -301,10 +301,12 @@ pub enum Effect {
         /// These.
         voters: Option<Voters>,
     },
-    /// Stream from this leader; rewind or clone first if need be.
+    /// Stream from this leader, as one that follows it in this term; rewind or clone first if need be.
     Follow {
         /// This one.
         leader: MemberId,
+        /// Of this term.
+        term: Term,
     },
     /// The phase changed.
     Became {

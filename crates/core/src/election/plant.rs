@@ -95,6 +95,12 @@ pub enum Plant {
     EmptyCopyCounted,
     /// A former leader's word is taken for what a later one acknowledged.
     FormerLeaderForAll,
+    /// The shell: what a leader told of its log in an earlier term is taken for its history.
+    HistoryOfEarlierTerm,
+    /// The shell: who follows the same leader in a later term does not compare its log again.
+    SameLeaderNotCompared,
+    /// The shell: commits wait for whoever is connected, in whichever term it believes to follow.
+    EarlierFollowerCounted,
 }
 
 impl Plant {
@@ -155,6 +161,18 @@ impl Plant {
             "A voter whose copy is being made anew is counted as one that would know what was acknowledged.",
         ),
         (Self::FormerLeaderForAll, "A former leader's word is taken for what a later one acknowledged."),
+        (
+            Self::HistoryOfEarlierTerm,
+            "The shell: what a leader told of its log in an earlier term is taken for its history.",
+        ),
+        (
+            Self::SameLeaderNotCompared,
+            "The shell: who follows the same leader in a later term does not compare its log again.",
+        ),
+        (
+            Self::EarlierFollowerCounted,
+            "The shell: commits wait for whoever is connected, in whichever term it believes to follow.",
+        ),
     ];
 
     /// Its name on a command line.

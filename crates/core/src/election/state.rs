@@ -23,7 +23,7 @@ pub struct State {
     pub(super) next_request: RequestId,
     /// Answers to requests before this one give no tenure (E3, E7, E10).
     pub(super) void_before: RequestId,
-    pub(super) following: Option<MemberId>,
+    pub(super) following: Option<(MemberId, Term)>,
     /// Whom it streams from, as the shell last said.
     pub(super) streaming: Option<MemberId>,
     /// Not before this does it try to lead: others have the first move.
@@ -323,11 +323,15 @@ impl State {
         Ballot { request, question, asked, answers: vec![], until, own: None }
     }
 
-    pub(super) fn follow(&mut self, leader: MemberId, out: &mut Out) {
-        if self.following != Some(leader) {
-            self.following = Some(leader);
+    /// The same leader in a later term is another: others may have led meanwhile, and its log is to be compared with again.
+    pub(super) fn follow(&mut self, leader: MemberId, term: Term, out: &mut Out) {
+        let same = self.following.is_some_and(|(followed, in_term)| {
+            followed == leader && (in_term == term || planted!(self.settings, SameLeaderNotCompared))
+        });
+        if !same {
+            self.following = Some((leader, term));
             self.streaming = None;
-            out.push(Effect::Follow { leader });
+            out.push(Effect::Follow { leader, term });
         }
     }
 

@@ -614,3 +614,26 @@ fn under_quorum_a_hand_over_goes_to_nobody_who_may_lack_what_was_acknowledged_al
     let effects = step(&mut state, answer_to(&polled, 3, 9), Moment(700));
     assert!(!consents(&effects) && effects.iter().any(|effect| matches!(effect, Effect::Lead { .. })));
 }
+
+/// Others may have led meanwhile: the shell compares the logs again, and until it streams by that nobody counts on it.
+#[test]
+fn the_same_leader_in_a_later_term_is_followed_anew() {
+    let ask = |term: u64| {
+        let ask = Ask { request: RequestId(term), term: Term(term), incarnation: Incarnation(9), promise: Span(4_000) };
+        Event::Received { from: OTHER, message: Message::Ask(ask) }
+    };
+    let streaming_of = |effects: &[Effect]| {
+        effects.iter().find_map(|effect| match effect {
+            Effect::Send { message: Message::Grant(grant), .. } => Some(grant.streaming),
+            _ => None,
+        })
+    };
+    let mut state = started();
+    let follow = |term| Effect::Follow { leader: OTHER, term: Term(term) };
+    assert!(step(&mut state, ask(3), Moment(100)).contains(&follow(3)));
+    step(&mut state, Event::Streaming { from: Some(OTHER) }, Moment(200));
+    let again = step(&mut state, ask(3), Moment(1_100));
+    assert_eq!((streaming_of(&again), again.contains(&follow(3))), (Some(true), false));
+    let later = step(&mut state, ask(5), Moment(2_100));
+    assert_eq!((streaming_of(&later), later.contains(&follow(5))), (Some(false), true));
+}

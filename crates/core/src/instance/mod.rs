@@ -5,6 +5,7 @@
 
 pub mod copying;
 pub mod durability;
+pub mod history;
 pub mod probe;
 pub mod pulse;
 pub mod rejoin;

@@ -135,6 +135,10 @@ pub fn repair(own: &Own, source: Option<&Source>) -> Repair {
 /// The last timeline that both histories have by number and beginning, which is how `pg_rewind` finds it, and where the first of them leaves
 /// it. None if it is not certain that one leader wrote it: then it is the same in both, and with it everything before.
 fn fork(own: &[Branch], source: &[Branch]) -> Option<(Timeline, Lsn)> {
+    // Of a long history only the newest part is told. Where the first of that begins is not known, so it is passed over.
+    let first = source.first()?.timeline;
+    let untold = own.iter().take_while(|branch| branch.timeline < first).count();
+    let (own, source) = if untold > 0 { (own.get(untold + 1..)?, &source[1..]) } else { (own, source) };
     let same = |(a, b): &(&Branch, &Branch)| a.timeline == b.timeline && a.begins == b.begins;
     let common = own.iter().zip(source).take_while(same).count();
     let last = common.checked_sub(1)?;
@@ -265,6 +269,18 @@ mod tests {
             branches[1].term = None;
         }
         assert_eq!(repair(&old, Some(&new)), Repair::Rewind { timeline: Timeline(3), at: Lsn(30) });
+    }
+
+    #[test]
+    fn of_a_long_history_the_newest_part_is_enough() {
+        let old = own(history(&[(1, 10, 1), (2, 20, 2), (3, 30, 3)], (4, 4)), 50);
+        let mut new = source(history(&[(1, 10, 1), (2, 20, 2), (3, 30, 3), (4, 40, 4)], (5, 5)));
+        new.branches = new.branches.split_off(2);
+        new.branches[0].begins = Lsn(0);
+        assert_eq!(repair(&old, Some(&new)), Repair::Rewind { timeline: Timeline(4), at: Lsn(40) });
+        // It parted before what is told, or where the first of that begins.
+        new.branches = new.branches.split_off(1);
+        assert_eq!(repair(&old, Some(&new)), Repair::Copy(Because::OtherBranch));
     }
 
     #[test]

@@ -5,14 +5,15 @@
 //! is in a log; what was written and not flushed is not modelled, because nothing is ever acknowledged from it.
 
 mod follow;
+mod log;
 mod orders;
 mod replication;
 mod synchronous;
 
 use std::collections::VecDeque;
 
-use bellwether_core::election::{Position, Voters};
-use bellwether_core::wal::{Lsn, Term, Timeline};
+use bellwether_core::election::{Plant, Voters};
+use bellwether_core::wal::{Term, Timeline};
 
 use crate::world::{Data, Who, World};
 
@@ -28,12 +29,13 @@ pub struct Records(Vec<Record>);
 /// One record.
 #[derive(Clone, Copy, Debug)]
 struct Record {
-    term: u64,
-    timeline: u32,
+    /// Of the leader that began its timeline; none of what `initdb` wrote.
+    term: Option<Term>,
+    timeline: Timeline,
 }
 
 impl Records {
-    fn write(&mut self, term: u64, timeline: u32) -> u32 {
+    fn write(&mut self, term: Option<Term>, timeline: Timeline) -> u32 {
         self.0.push(Record { term, timeline });
         u32::try_from(self.0.len() - 1).unwrap_or(u32::MAX)
     }
@@ -143,6 +145,11 @@ impl Server {
 }
 
 impl World {
+    /// Whether this bug is planted.
+    pub fn planted(&self, plant: Plant) -> bool {
+        self.settings.planted == Some(plant)
+    }
+
     /// The data of an instance.
     pub fn data(&self, instance: usize) -> Option<&Data> {
         self.volumes[self.instances[instance].volume].data.as_ref()
@@ -159,34 +166,19 @@ impl World {
         self.data(instance).map_or(0, |data| data.system)
     }
 
-    /// How far the log of an instance reaches; nothing where it has none that can be used.
-    pub fn position(&self, instance: usize) -> Option<Position> {
-        let data = self.data(instance).filter(|data| !data.broken)?;
-        let last = self.records.0[usize::try_from(*data.log.last()?).ok()?];
-        Some(Position { term: Term(last.term), timeline: Timeline(last.timeline), lsn: Lsn(data.log.len() as u64) })
-    }
-
-    /// Writes a record at the end of an instance's log; where it is.
-    fn append(&mut self, instance: usize, term: u64) -> usize {
-        let volume = self.instances[instance].volume;
-        let Some(data) = self.volumes[volume].data.as_mut() else { return 0 };
-        let number = self.records.write(term, data.timeline);
-        data.log.push(number);
-        data.log.len() - 1
-    }
-
     /// How far two logs are the same.
-    fn common(&self, one: usize, other: usize) -> usize {
+    pub fn common(&self, one: usize, other: usize) -> usize {
         let (Some(one), Some(other)) = (self.data(one), self.data(other)) else { return 0 };
         one.log.iter().zip(&other.log).take_while(|(a, b)| a == b).count()
     }
 
     /// A session's statement: one commit, or no answer at all. False: the server is not one that can.
     pub fn commit(&mut self, who: Who, client: usize, statement: u32) -> bool {
-        let Some(container) = self.container(who).filter(|container| container.server.writable()) else { return false };
-        let term = container.leads.unwrap_or(0);
+        if self.container(who).is_none_or(|container| !container.server.writable()) {
+            return false;
+        }
         self.judge_write(who);
-        let at = self.append(who.instance, term);
+        let at = self.append(who.instance);
         let Some(container) = self.container_mut(who) else { return false };
         container.server.waiting.push_back(Commit { at, client, statement });
         if !container.server.defined {

@@ -2,6 +2,8 @@
 
 use bellwether_core::election::{Answer, Deadline, Event, MemberId, Plant, Voters};
 
+use bellwether_core::wal::{Term, Timeline};
+
 use super::{Pg, Work};
 use crate::world::{What, Who, World};
 
@@ -40,8 +42,15 @@ impl World {
         server.rule_number += 1;
         // A promotion is quick; a start first replays what the crash left.
         let (low, high) = if server.state == Pg::Standby { (20, 300) } else { (100, 1_200) };
-        if server.state == Pg::Down {
-            server.state = Pg::Starting;
+        match server.state {
+            Pg::Standby => {
+                if let Some(timeline) = self.data(who.instance).map(|data| data.timeline) {
+                    self.will_write(who.instance, Term(term), timeline);
+                }
+                self.tell_promotion(who);
+            }
+            Pg::Down => server.state = Pg::Starting,
+            Pg::Starting | Pg::Primary => {}
         }
         self.within(low, high, What::Postgres(who, orders, Work::Leads(term)));
     }
@@ -51,27 +60,48 @@ impl World {
             let name = self.instances[who.instance].name.clone();
             return self.ghost.violated("COPY", || format!("{name} leads term {term} without a usable copy"));
         }
-        if let Some(data) = self.data_mut(who.instance) {
-            data.timeline += u32::from(!data.primary);
-            data.primary = true;
-        }
-        self.append(who.instance, term);
+        self.begin_to_write(who.instance, Term(term));
+        self.append(who.instance);
         let Some(container) = self.container_mut(who) else { return };
         let server = &mut container.server;
+        // Whoever follows one that is promoted stays connected; whoever followed one that was down is not.
+        if server.state != Pg::Standby {
+            server.boot += 1;
+            server.senders.clear();
+        }
         server.state = Pg::Primary;
-        server.boot += 1;
         server.headless = false;
-        server.senders.clear();
         server.waiting.clear();
         // In force before the first client: it is read at the start.
         server.defined = server.rule.is_some();
         server.defined_number = server.rule_number;
         server.in_force = false;
         server.in_force_from = None;
+        let kept = server.senders.clone();
+        let number = server.rule_number;
+        for sender in kept {
+            self.within(1, 100, What::Reload(who, Some(sender), number));
+        }
         self.judge_leader(who, term);
+        self.tell_log(who);
+        self.pump_all(who);
         self.look_in_force(who);
         self.publish_soon(who);
         self.report_soon(who);
+    }
+
+    /// A primary that goes on in its term writes on; anybody else is promoted, which begins a new timeline.
+    fn begin_to_write(&mut self, instance: usize, term: Term) {
+        let newest = self.written_by(instance).last().map(|entry| entry.term);
+        let Some(data) = self.data_mut(instance) else { return };
+        let (timeline, goes_on) = (data.timeline, data.primary && newest.is_none_or(|newest| newest == term));
+        data.primary = true;
+        if !goes_on {
+            self.will_write(instance, term, timeline);
+            self.begin_timeline(instance);
+        } else if newest.is_none() {
+            self.will_write(instance, term, Timeline(0));
+        }
     }
 
     /// Stop at once, and reap every descendant. Until the last is gone, sessions go on.
@@ -90,7 +120,7 @@ impl World {
             return self.queue.push(until, What::Stopped(who));
         }
         self.finish_stop(who);
-        let position = self.position(who.instance);
+        let position = self.said_position(who.instance);
         self.happen(who, Event::PostgresStopped { position });
     }
 
@@ -99,6 +129,7 @@ impl World {
         let stopping = self.container_mut(who).map(|container| std::mem::take(&mut container.server.stopping));
         if stopping == Some(true) {
             self.kill(who);
+            self.tell_no_log(who);
         }
     }
 
@@ -124,13 +155,14 @@ impl World {
         if let Some(container) = self.container_mut(who) {
             container.follow = None;
         }
+        self.tell_no_log(who);
         self.report_soon(who);
     }
 
     /// The same, and the answer to a poll.
     pub fn cut_and_answer(&mut self, who: Who, to: MemberId, mut answer: Answer) {
         self.cut(who);
-        answer.position = self.position(who.instance);
+        answer.position = self.said_position(who.instance);
         self.within(1, 30, What::Polled(who, to, Box::new(answer)));
     }
 

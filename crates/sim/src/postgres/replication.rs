@@ -3,7 +3,10 @@
 //!
 //! Never: a record in a standby's log that is not at the same place in its primary's. That is judged at every delivery.
 
+use std::sync::Arc;
+
 use bellwether_core::election::{Event, MemberId, Voters};
+use bellwether_core::wal::{Lsn, Term, Timeline};
 
 use super::{Pg, SILENCE};
 use crate::world::{What, Who, World};
@@ -17,14 +20,17 @@ pub struct Connection {
     pub boot: u32,
     /// Whose walreceiver.
     pub standby: Who,
-    /// By which name it is counted: the pod's UID, so that a pod made again under its name is somebody else (E13).
+    /// By which name it is counted: the identity of its volume, so that a pod made again under its name is somebody else (E13) …
     pub standby_id: MemberId,
+    /// … and the term in which it follows, as its agent knows it.
+    pub term: Term,
     /// How much was sent.
     pub sent: usize,
     /// The batch that is on its way. It was read from the log when it was sent, whatever becomes of that log.
     batch: Vec<u32>,
-    /// The timeline it was read from.
-    timeline: u32,
+    /// The timeline it was read from, and the history of that.
+    timeline: Timeline,
+    forks: Arc<Vec<(Timeline, Lsn)>>,
     /// How much the standby is known to have flushed.
     pub flushed: usize,
     /// A batch is on its way; the next one waits for its acknowledgement.
@@ -33,6 +39,13 @@ pub struct Connection {
     pub rule: Option<Voters>,
     /// Which change of it.
     pub rule_number: u32,
+}
+
+impl Connection {
+    /// The newest record of the batch that is on its way.
+    pub(super) fn newest(&self) -> Option<u32> {
+        self.batch.last().copied()
+    }
 }
 
 impl World {
@@ -54,8 +67,9 @@ impl World {
         (self.instances[primary.instance].machine, self.instances[standby.instance].machine)
     }
 
-    /// Connects a standby to a primary whose log begins with its own.
-    pub(super) fn connect(&mut self, primary: Who, standby: Who) {
+    /// Connects a standby to a server whose log begins with its own.
+    pub(super) fn connect(&mut self, primary: Who, standby: Who, term: Term) {
+        self.judge_connection(primary, standby);
         let Some(server) = self.container(primary).map(|container| &container.server) else { return };
         let flushed = self.data(standby.instance).map_or(0, |data| data.log.len());
         let standby_id = self.instances[standby.instance].id;
@@ -64,9 +78,11 @@ impl World {
             boot: server.boot,
             standby,
             standby_id,
+            term,
             sent: flushed,
             batch: Vec::new(),
-            timeline: 0,
+            timeline: Timeline(0),
+            forks: Arc::default(),
             flushed,
             busy: false,
             rule: server.rule.clone(),
@@ -118,6 +134,7 @@ impl World {
         connection.batch.clear();
         connection.batch.extend_from_slice(&data.log[connection.sent..]);
         connection.timeline = data.timeline;
+        connection.forks = data.forks.clone();
         connection.busy = true;
         connection.sent = end;
         let (primary, standby) = self.ends(number);
@@ -143,14 +160,17 @@ impl World {
             return self.after(300, What::Wal(number));
         }
         self.judge_delivery(number);
+        self.judge_rank(number);
         let volume = self.instances[standby.instance].volume;
         let Some(data) = self.volumes[volume].data.as_mut() else { return };
         let connection = &self.connections[number];
         data.log.extend_from_slice(&connection.batch);
         data.timeline = connection.timeline;
+        data.forks = connection.forks.clone();
         let have = data.log.len();
         let delay = self.net.delay(to, from, &mut self.rng);
         self.after(delay, What::WalAck(number, have));
+        self.pump_all(standby);
     }
 
     /// Where a batch begins in the log.

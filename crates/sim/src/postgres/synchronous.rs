@@ -6,8 +6,8 @@
 
 use bellwether_core::election::{Event, Plant, Voters};
 
-use super::Pg;
-use crate::world::{What, Who, World};
+use super::{Connection, Pg};
+use crate::world::{Container, What, Who, World};
 
 impl World {
     /// Commits wait for these from now on, as soon as each process has read it.
@@ -70,7 +70,7 @@ impl World {
             .senders
             .iter()
             .map(|sender| &self.connections[*sender])
-            .filter(|connection| rule.members().contains(connection.standby_id))
+            .filter(|connection| self.counts(container, connection, rule))
             .map(|connection| connection.flushed)
             .collect();
         flushed.sort_unstable_by(|a, b| b.cmp(a));
@@ -78,6 +78,16 @@ impl World {
         if reached > 0 {
             self.acknowledge(who, reached - 1);
         }
+    }
+
+    /// Whether commits wait for this standby: it is named, by its identity and the term in which it follows.
+    fn counts(&self, leader: &Container, connection: &Connection, voters: &Voters) -> bool {
+        self.follows_in_term(leader, connection) && voters.members().contains(connection.standby_id)
+    }
+
+    /// Whether its name says that it follows this leader in its present term.
+    pub(super) fn follows_in_term(&self, leader: &Container, connection: &Connection) -> bool {
+        Some(connection.term.0) == leader.leads || self.planted(Plant::EarlierFollowerCounted)
     }
 
     /// Every commit up to this place in the log is acknowledged to its client.
@@ -114,7 +124,7 @@ impl World {
         let from = server.in_force_from.unwrap_or(end);
         let hold = |voters: &Voters| {
             let senders = server.senders.iter().map(|sender| &self.connections[*sender]);
-            let holders = senders.filter(|c| voters.members().contains(c.standby_id) && c.flushed >= from);
+            let holders = senders.filter(|c| self.counts(container, c, voters) && c.flushed >= from);
             holders.count() >= voters.needed()
         };
         let hasty = self.settings.planted == Some(Plant::FlushNotAwaited);

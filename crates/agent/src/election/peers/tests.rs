@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use bellwether_core::contract::{REPLICATION_USER, key};
 use bellwether_core::election::{Answer, Incarnation, RequestId};
 use bellwether_core::instance::space::Space;
+use bellwether_core::wal::Lsn;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::ServerName;
 use tempfile::TempDir;
@@ -161,6 +162,10 @@ fn numbered(n: u64) -> Message {
     })
 }
 
+fn about(n: u64) -> About {
+    About { slots: [("orders_1".to_owned(), Lsn(n))].into(), ..About::default() }
+}
+
 #[tokio::test]
 async fn everybody_hears_everybody_in_order() {
     let cluster = Cluster::new();
@@ -171,7 +176,7 @@ async fn everybody_hears_everybody_in_order() {
     for round in 0..20 {
         for (n, (peers, _)) in agents.iter().enumerate() {
             for to in 0..3 {
-                let about = About { timeline: Some(n as u32), ..About::default() };
+                let about = about(n as u64);
                 peers.send(MemberId(to as u128 + 1), &numbered(round), about);
             }
         }
@@ -185,7 +190,7 @@ async fn everybody_hears_everybody_in_order() {
                     instance: instance(other + 1),
                     address: cluster.address(other + 1),
                     message: Some(numbered(round)),
-                    about: About { timeline: Some(other.into()), ..About::default() },
+                    about: about(other.into()),
                 };
                 assert_eq!(heard, expected);
             }

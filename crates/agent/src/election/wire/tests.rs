@@ -64,12 +64,8 @@ fn about() -> impl Strategy<Value = About> {
         addresses,
         proptest::option::of(space()),
     )
-        .prop_map(|(timeline, leads, promoting, log, forks, slots, addresses, space)| About {
-            timeline,
-            leads,
-            promoting,
-            log,
-            forks,
+        .prop_map(|(timeline, term, promoting, log, forks, slots, addresses, space)| About {
+            told: Told { timeline: timeline.map(Timeline), term, promoting, forks, log },
             slots,
             addresses,
             space,
@@ -94,10 +90,14 @@ proptest! {
     }
 }
 
+fn on(timeline: u32) -> About {
+    About { told: Told { timeline: Some(Timeline(timeline)), ..Told::default() }, ..About::default() }
+}
+
 #[test]
 fn a_message_looks_like_this() {
     let ask = Ask { request: RequestId(7), term: Term(3), incarnation: Incarnation(9), promise: Span(4000) };
-    let bytes = frame(&Letter::new(Some(&Message::Ask(ask)), About { timeline: Some(2), ..About::default() })).unwrap();
+    let bytes = frame(&Letter::new(Some(&Message::Ask(ask)), on(2))).unwrap();
     let expected = r#"{"m":{"ask":{"request":7,"term":3,"incarnation":9,"promise":4000}},"timeline":2}"#;
     assert_eq!(std::str::from_utf8(&bytes[4..]).unwrap(), expected);
     assert_eq!(bytes[..4], [0, 0, 0, expected.len() as u8]);

@@ -1,0 +1,113 @@
+//! A leader that leads again: what a standby goes by is the term, not who leads. Real agents, real PostgreSQL, the in-memory API.
+
+mod support;
+#[path = "support/cluster.rs"]
+mod support_cluster;
+
+use bellwether_api::v1::{DurabilityMode, InstanceRole, InstanceState};
+use bellwether_core::contract::{InstanceConfig, Report};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use support_cluster::{Cluster, superuser};
+
+/// In the log of an agent whose log is not the beginning of its leader's.
+const PARTS: &str = "this log parts from the leader's";
+
+fn leads_in(term: u64) -> impl Fn(&Report) -> bool {
+    move |report| {
+        report.state == InstanceState::Leading
+            && report.accepts_sql
+            && report.role == Some(InstanceRole::Primary)
+            && report.term == Some(term)
+    }
+}
+fn streams_in(term: u64) -> impl Fn(&Report) -> bool {
+    move |report| report.state == InstanceState::Streaming && report.accepts_sql && report.term == Some(term)
+}
+
+/// Three, of which the first leads, and commits wait for one of the others.
+async fn cluster() -> Cluster {
+    let mut config = InstanceConfig {
+        instances: ["orders-1", "orders-2", "orders-3"].map(str::to_owned).to_vec(),
+        bootstrap_instance: "orders-1".into(),
+        durability: Some(DurabilityMode::Quorum),
+        ..InstanceConfig::default()
+    };
+    config.initdb.post_init_sql =
+        vec!["create table greetings (text text)".into(), "grant all on greetings to app".into()];
+    let mut cluster = Cluster::new(&config).await;
+    for (host, instance) in (1..).zip(&config.instances) {
+        cluster.start(instance, host).await;
+    }
+    cluster.wait_for_report("orders-1", "it leads", leads_in(1)).await;
+    for standby in ["orders-2", "orders-3"] {
+        cluster.wait_for_report(standby, "it streams", streams_in(1)).await;
+    }
+    cluster.wait_for_voters(2).await;
+    write(&cluster, 1, "first").await;
+    cluster
+}
+
+async fn write(cluster: &Cluster, host: u8, text: &str) {
+    let app = cluster.connect(&format!("orders-{host}"), host, "first").await.unwrap();
+    app.run_script(&format!("insert into greetings values ('{text}')")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_comes_back_and_leads_again_is_followed_without_a_stop() {
+    let mut cluster = cluster().await;
+    cluster.lose("orders-1").await;
+    let (leader, _) = cluster.wait_for_leader(2).await;
+    let third = if leader == "orders-2" { "orders-3" } else { "orders-2" };
+    cluster.wait_for_report(third, "it streams", streams_in(2)).await;
+    cluster.start("orders-1", 1).await;
+    cluster.wait_for_report("orders-1", "it streams", streams_in(2)).await;
+    cluster.wait_for_voters(2).await;
+
+    let (postmaster, so_far) = (cluster.postmaster(third), cluster.said(third).len());
+    cluster.ask_for("orders-1").await;
+    cluster.wait_for_report("orders-1", "it leads", leads_in(3)).await;
+    cluster.wait_for_report(third, "it streams", streams_in(3)).await;
+    write(&cluster, 1, "third").await;
+    assert_eq!(cluster.postmaster(third), postmaster, "it was not stopped");
+    let said = cluster.said(third).split_off(so_far);
+    assert!(!said.contains(PARTS), "{said}");
+}
+
+/// The agent of a standby is frozen, and its PostgreSQL is not: it goes on receiving from where it was told to, also when that one leads
+/// again, in a term in which another led before. What it gets is not what it believes to get, so nothing may be acknowledged on its word.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_has_not_heard_of_a_term_does_not_count_in_it() {
+    let mut cluster = cluster().await;
+    let frozen = Pid::from_raw(cluster.agent("orders-3"));
+    kill(frozen, Signal::SIGSTOP).unwrap();
+    cluster.ask_for("orders-2").await;
+    cluster.wait_for_report("orders-2", "it leads", leads_in(2)).await;
+    cluster.wait_for_report("orders-1", "it streams", streams_in(2)).await;
+    write(&cluster, 2, "second").await;
+    cluster.wait_for_voters(1).await;
+    cluster.lose("orders-2").await;
+    cluster.wait_for_report("orders-1", "it leads", leads_in(3)).await;
+
+    let root = superuser(&cluster, "orders-1").await;
+    let app = cluster.patient("orders-1", 1, "first", support::PATIENCE).await.unwrap();
+    let commit = tokio::spawn(async move { app.run_script("insert into greetings values ('third')").await });
+    support::eventually("a commit waits, though the one that is connected has it", async || {
+        assert!(!commit.is_finished(), "acknowledged on the word of one that follows another term");
+        let written = root.written().await.unwrap();
+        let standbys = root.standbys().await.unwrap();
+        let has_it = standbys.iter().any(|standby| standby.streaming && standby.replayed >= Some(written));
+        has_it && !root.waiting_commits().await.unwrap().is_empty()
+    })
+    .await;
+
+    kill(frozen, Signal::SIGCONT).unwrap();
+    commit.await.unwrap().unwrap();
+    cluster.wait_for_report("orders-3", "it streams", streams_in(3)).await;
+    let rows = cluster.connect("orders-3", 3, "first").await.unwrap();
+    support::eventually("it has every row", async || {
+        let sql = "do $$ begin assert (select count(*) from greetings) = 3; end $$";
+        rows.run_script(sql).await.is_ok()
+    })
+    .await;
+}
