@@ -250,7 +250,7 @@ async fn set_up(
     let pods = kube::Api::namespaced(client.clone(), &environment.namespace);
     let leases = Leases::new(client.clone(), &environment.namespace, environment.names.lease());
     let lock = alone(&environment, &board).await?;
-    let record = Record::open(&environment.data_dir, &environment.pod_uid)?;
+    let record = Record::open(&environment.data_dir, &environment.pod_uid, environment.claim_uid.as_deref())?;
     let (peer_tls, peer_certificates) =
         watch::channel(Arc::new(PeerTls::read(&places.server_tls, &places.replication_tls)?));
     let me = Me {

@@ -19,6 +19,8 @@ pub struct Environment {
     pub instance: String,
     /// This pod's UID: who we are in the Lease.
     pub pod_uid: String,
+    /// The UID of the claim that the data volume belongs to, if the operator said.
+    pub claim_uid: Option<String>,
     /// This pod's address.
     pub address: IpAddr,
     /// PostgreSQL's major version.
@@ -75,6 +77,7 @@ impl Environment {
             namespace: needed(env::NAMESPACE)?,
             instance: needed(env::INSTANCE)?,
             pod_uid: needed(env::POD_UID)?,
+            claim_uid: optional(env::CLAIM_UID),
             address: address.parse().map_err(|_| EnvironmentError::Malformed {
                 name: env::POD_IP,
                 value: address,

@@ -62,6 +62,8 @@ reasons! {
     SystemIdentifierMismatch,
     /// Volumes under this name are there, but which of them led can't be told.
     AdoptionAmbiguous,
+    /// A volume claim under this name allows several nodes to write to it.
+    SharedVolume,
     /// Volumes of a deleted cluster of this name are still being removed.
     WaitingForVolumes,
     /// A field was accepted but isn't acted on by this release.

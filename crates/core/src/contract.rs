@@ -22,6 +22,8 @@ pub mod env {
     pub const INSTANCE: &str = "BELLWETHER_INSTANCE";
     /// The pod's UID (downward API).
     pub const POD_UID: &str = "BELLWETHER_POD_UID";
+    /// The UID of the data volume's claim: whose volume it is that an identity is kept on.
+    pub const CLAIM_UID: &str = "BELLWETHER_CLAIM_UID";
     /// The address that PostgreSQL and the agent listen on: the pod's (downward API).
     pub const POD_IP: &str = "BELLWETHER_POD_IP";
     /// PostgreSQL's major version.

@@ -31,6 +31,7 @@ const FORMAT: u32 = 1;
 pub struct VolumeMemory {
     path: PathBuf,
     identity: MemberId,
+    claim: Option<String>,
     memory: Memory,
     log: Vec<WrittenBy>,
     copy: CopyState,
@@ -75,29 +76,45 @@ pub enum MemoryError {
 impl VolumeMemory {
     /// Reads the record of the volume mounted at `data`, or begins one under the pod's UID. Either way it is durable when this
     /// returns.
-    pub fn open(data: &Path, pod_uid: &str) -> Result<Self, MemoryError> {
+    ///
+    /// A record that was made for another claim came with a copy of that one's volume (a snapshot, a clone, a backup). Who it was is
+    /// somebody else, or one that has forgotten what it promised and acknowledged since: what is here begins anew under the pod's UID, with its log.
+    pub fn open(data: &Path, pod_uid: &str, claim_uid: Option<&str>) -> Result<Self, MemoryError> {
         let path = data.join(FILE);
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Self::begin(path, pod_uid),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+                return Self::begin(path, pod_uid, claim_uid);
+            }
             Err(cause) => return Err(MemoryError::Io { what: "read", path, cause }),
         };
         let stored = Stored::parse(&bytes).map_err(|why| MemoryError::NotUnderstood { path: path.clone(), why })?;
-        let memory = Self {
+        let mut memory = Self {
             path,
             identity: stored.identity.into(),
+            claim: stored.claim,
             memory: stored.memory.into(),
             log: stored.log,
             copy: stored.copy,
         };
-        // An earlier process may have died between the rename and the flush.
-        memory.flush()?;
+        match claim_uid.map(str::to_owned) {
+            now @ Some(_) if now != memory.claim => {
+                if memory.claim.is_some() {
+                    tracing::warn!(was = %memory.identity, "the volume is a copy of another: it takes part as somebody new");
+                    memory.identity = identity(pod_uid)?;
+                }
+                memory.claim = now;
+                memory.write()?;
+            }
+            // An earlier process may have died between the rename and the flush.
+            _ => memory.flush()?,
+        }
         Ok(memory)
     }
 
-    fn begin(path: PathBuf, pod_uid: &str) -> Result<Self, MemoryError> {
-        let identity = MemberId::from_uid(pod_uid).ok_or_else(|| MemoryError::PodUid(pod_uid.to_owned()))?;
-        let memory = Self { path, identity, memory: Memory::default(), log: vec![], copy: CopyState::Whole };
+    fn begin(path: PathBuf, pod_uid: &str, claim_uid: Option<&str>) -> Result<Self, MemoryError> {
+        let (identity, claim) = (identity(pod_uid)?, claim_uid.map(str::to_owned));
+        let memory = Self { path, identity, claim, memory: Memory::default(), log: vec![], copy: CopyState::Whole };
         memory.write()?;
         Ok(memory)
     }
@@ -168,6 +185,7 @@ impl VolumeMemory {
         let stored = Stored {
             format: FORMAT,
             identity: self.identity.into(),
+            claim: self.claim.clone(),
             memory: (&self.memory).into(),
             log: self.log.clone(),
             copy: self.copy,
@@ -201,12 +219,19 @@ impl VolumeMemory {
     }
 }
 
+fn identity(pod_uid: &str) -> Result<MemberId, MemoryError> {
+    MemberId::from_uid(pod_uid).ok_or_else(|| MemoryError::PodUid(pod_uid.to_owned()))
+}
+
 /// The file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Stored {
     format: u32,
     identity: Uid,
+    /// The UID of the claim that the volume belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    claim: Option<String>,
     memory: StoredMemory,
     log: Vec<WrittenBy>,
     copy: CopyState,

@@ -11,8 +11,8 @@ pub struct Record(Arc<Mutex<VolumeMemory>>);
 
 impl Record {
     /// Of the volume mounted at `data`.
-    pub fn open(data: &Path, pod_uid: &str) -> Result<Self, MemoryError> {
-        VolumeMemory::open(data, pod_uid).map(|memory| Self(Arc::new(Mutex::new(memory))))
+    pub fn open(data: &Path, pod_uid: &str, claim_uid: Option<&str>) -> Result<Self, MemoryError> {
+        VolumeMemory::open(data, pod_uid, claim_uid).map(|memory| Self(Arc::new(Mutex::new(memory))))
     }
 
     /// To read it or add to it. Never held across an await.

@@ -26,15 +26,18 @@ const DEFAULT_CPU: &str = "100m";
 const DEFAULT_MEMORY: &str = "256Mi";
 const DEFAULT_MEMORY_LIMIT: &str = "1Gi";
 
-/// The pod of `instance`, which finds the configuration with this hash.
-pub fn pod(parent: &Parent<'_>, instance: &str, config_hash: &str) -> Desired {
+/// The pod of `instance` on the data volume of this claim, which finds the configuration with this hash.
+pub fn pod(parent: &Parent<'_>, instance: &str, claim_uid: &str, config_hash: &str) -> Desired {
     let mut metadata = parent.owned(instance);
     metadata.labels.get_or_insert_default().insert(labels::INSTANCE.to_owned(), instance.to_owned());
-    let spec = spec(parent, instance);
+    let mut spec = spec(parent, instance);
     metadata.annotations = Some(BTreeMap::from([
         (labels::POD_HASH.to_owned(), hash(&spec)),
         (labels::CONFIG_HASH.to_owned(), config_hash.to_owned()),
     ]));
+    // Not part of the hash: a volume that was replaced is another instance's, and its pod is made anew with it.
+    let claim = value(env::CLAIM_UID, claim_uid);
+    spec.containers.iter_mut().for_each(|container| container.env.get_or_insert_default().push(claim.clone()));
     Desired::of(Kind::Pod, instance, &Pod { metadata, spec: Some(spec), ..Pod::default() })
 }
 
@@ -118,9 +121,11 @@ fn postgres(parent: &Parent<'_>) -> Container {
     }
 }
 
+fn value(name: &str, value: &str) -> EnvVar {
+    EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None }
+}
+
 fn environment(parent: &Parent<'_>) -> Vec<EnvVar> {
-    let value =
-        |name: &str, value: &str| EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None };
     let field = |name: &str, path: &str| EnvVar {
         name: name.to_owned(),
         value: None,

@@ -16,7 +16,7 @@ fn spec(cluster: &Value) -> Value {
     .expect("a cluster");
     let settings = Settings::default();
     let parent = Parent::of(&cluster, &settings).expect("it is stored");
-    pod::pod(&parent, "orders-1", "c0ffee").value["spec"].clone()
+    pod::pod(&parent, "orders-1", "a-claim", "c0ffee").value["spec"].clone()
 }
 
 /// What `restricted` asks for, from its definition: <https://kubernetes.io/docs/concepts/security/pod-security-standards/>.

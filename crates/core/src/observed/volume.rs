@@ -48,6 +48,8 @@ pub struct Volume {
     pub on_delete: Option<OnDelete>,
     /// The size that was asked for.
     pub size: Option<String>,
+    /// Whether several nodes may write to it at once.
+    pub shared: bool,
     /// It is being deleted.
     pub terminating: bool,
 }
@@ -81,6 +83,11 @@ impl Volume {
                 .as_ref()
                 .and_then(|spec| spec.resources.as_ref()?.requests.as_ref()?.get("storage"))
                 .map(|size| size.0.clone()),
+            shared: claim
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.access_modes.as_ref())
+                .is_some_and(|modes| modes.iter().any(|mode| mode == "ReadWriteMany")),
             terminating: metadata.deletion_timestamp.is_some(),
         })
     }

@@ -182,6 +182,8 @@ pub enum WaitingOn {
     Leftovers(Vec<String>),
     /// Volumes are still being removed.
     Volumes(Vec<String>),
+    /// Volume claims that were asked for.
+    Claims(Vec<String>),
     /// Pods are still stopping.
     Stopping(Vec<String>),
     /// The Secret that the spec names for the owner's password.
@@ -213,6 +215,7 @@ impl fmt::Display for WaitingOn {
             Self::Sight(kinds) => write!(f, "a complete view of {}", kinds.join(", ")),
             Self::Leftovers(objects) => write!(f, "removal of what an earlier cluster left: {}", objects.join(", ")),
             Self::Volumes(names) => write!(f, "removal of volumes {}", names.join(", ")),
+            Self::Claims(names) => write!(f, "volume claims {}", names.join(", ")),
             Self::Stopping(names) => write!(f, "{} to stop", names.join(", ")),
             Self::OwnerPassword { secret, key } => write!(f, "key {key} in Secret {secret}"),
             Self::LeaderUnsure(name) => write!(f, "certainty that {name} does not lead"),

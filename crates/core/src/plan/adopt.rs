@@ -48,6 +48,10 @@ pub fn adopt(observed: &Observed, parent: &Parent<'_>) -> Adoption {
     if !doomed.is_empty() {
         return Adoption::Wait(WaitingOn::Volumes(doomed));
     }
+    let shared: Vec<_> = observed.volumes.items.values().filter(|volume| volume.shared).collect();
+    if !shared.is_empty() {
+        return refuse_shared(&shared);
+    }
     let recorded = parent.cluster.status.as_ref();
     let systems = systems(observed, parent);
     if systems.len() > 1 {
@@ -107,6 +111,18 @@ fn mismatch(observed: &Observed, systems: &BTreeSet<SystemIdentifier>) -> Adopti
              cluster name",
             systems.len(),
             found.join(", "),
+        ),
+    }
+}
+
+/// Who an instance is goes with its volume, to one process at a time: a lock that two nodes don't share keeps nobody away.
+fn refuse_shared(shared: &[&Volume]) -> Adoption {
+    Adoption::Refused {
+        reason: Reason::SharedVolume,
+        message: format!(
+            "claims {} allow several nodes to write (ReadWriteMany), and a database must never be written by two; delete them, or claim \
+             the same volumes with ReadWriteOnce or ReadWriteOncePod",
+            listed(shared),
         ),
     }
 }

@@ -107,32 +107,46 @@ impl Provision {
         if !self.blocking().is_empty() {
             return;
         }
-        let mut leaving = vec![];
+        let (mut leaving, mut coming) = (vec![], vec![]);
         for role in build::volume::roles(parent) {
             match observed.volumes.get(&build::volume::name(parent, instance, role)) {
                 Fact::Known(volume) if volume.terminating => leaving.push(volume.name.clone()),
                 Fact::Known(_) => {}
                 Fact::Unknown => return self.wait(WaitingOn::Sight(vec![Kind::PersistentVolumeClaim.to_string()])),
-                Fact::Absent => self.actions.push(Action {
-                    effect: Effect::Create(build::volume::volume(parent, instance, role)),
-                    why: format!("instance {instance} keeps its data on it"),
-                }),
+                Fact::Absent => {
+                    coming.push(build::volume::name(parent, instance, role));
+                    self.actions.push(Action {
+                        effect: Effect::Create(build::volume::volume(parent, instance, role)),
+                        why: format!("instance {instance} keeps its data on it"),
+                    });
+                }
             }
         }
+        let claim = observed.volumes.get(&parent.names.data_volume(instance)).known().map(|volume| volume.uid.clone());
         match observed.pods.get(instance) {
             Fact::Unknown => self.wait(WaitingOn::Sight(vec![Kind::Pod.to_string()])),
             // Its volumes can't be removed while it uses them, nor made anew before they are removed.
             _ if !leaving.is_empty() => self.wait(WaitingOn::Volumes(leaving)),
             Fact::Known(pod) if pod.terminating => self.wait(WaitingOn::Stopping(vec![pod.name.clone()])),
             Fact::Known(_) => {}
-            Fact::Absent => self.actions.push(Action {
-                effect: Effect::Create(build::pod::pod(parent, instance, config_hash)),
-                why: format!("spec.replicas is {}", parent.cluster.spec.replicas),
-            }),
+            Fact::Absent => match claim.filter(|_| coming.is_empty()) {
+                // Which claim it is on is part of the pod: what an instance is goes with its volume.
+                None => self.wait(WaitingOn::Claims(coming)),
+                Some(claim) => self.actions.push(Action {
+                    effect: Effect::Create(build::pod::pod(parent, instance, &claim, config_hash)),
+                    why: format!("spec.replicas is {}", parent.cluster.spec.replicas),
+                }),
+            },
         }
     }
 
     fn wait(&mut self, on: WaitingOn) {
+        if let WaitingOn::Claims(more) = &on
+            && let Some(WaitingOn::Claims(names)) =
+                self.waiting_on.iter_mut().find(|on| matches!(on, WaitingOn::Claims(_)))
+        {
+            return names.extend(more.iter().cloned());
+        }
         if !self.waiting_on.contains(&on) {
             self.waiting_on.push(on);
         }

@@ -45,6 +45,14 @@ impl World {
         Self { cluster: Some(cluster), objects: BTreeMap::new(), unseen: vec![], now, version: 0 }
     }
 
+    /// A cluster whose objects were all made: first the volume claims, then the pods on them. Nobody has done anything yet.
+    pub fn made(spec: Value) -> Self {
+        let mut world = Self::with(spec);
+        world.step();
+        world.step();
+        world
+    }
+
     /// A cluster that has come up and settled.
     pub fn settled(spec: Value) -> Self {
         let mut world = Self::with(spec);

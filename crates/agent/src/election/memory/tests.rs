@@ -9,7 +9,7 @@ const SECOND: &str = "99999999-2222-3333-4444-555555555555";
 
 fn new() -> (tempfile::TempDir, VolumeMemory) {
     let dir = tempfile::tempdir().unwrap();
-    let memory = VolumeMemory::open(dir.path(), FIRST).unwrap();
+    let memory = VolumeMemory::open(dir.path(), FIRST, None).unwrap();
     (dir, memory)
 }
 
@@ -22,13 +22,30 @@ fn the_identity_is_the_first_pods_and_stays() {
     let (dir, memory) = new();
     assert_eq!(memory.identity().to_string(), FIRST);
     assert!(memory.usable());
-    assert_eq!(VolumeMemory::open(dir.path(), SECOND).unwrap().identity().to_string(), FIRST);
+    assert_eq!(VolumeMemory::open(dir.path(), SECOND, None).unwrap().identity().to_string(), FIRST);
+}
+
+/// A snapshot, a clone or a backup of a volume is none of the instance that it was taken of.
+#[test]
+fn the_identity_stays_with_the_claim_and_the_log_with_the_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |pod: &str, claim: Option<&str>| VolumeMemory::open(dir.path(), pod, claim).unwrap();
+    // Made before the operator told the claim, which it does from then on.
+    open(FIRST, None).will_receive(Term(3), Timeline(0)).unwrap();
+    assert_eq!(open(SECOND, Some("claim-1")).identity().to_string(), FIRST);
+    for claim in [Some("claim-1"), None] {
+        assert_eq!(open(SECOND, claim).identity().to_string(), FIRST);
+    }
+    let copied = open(SECOND, Some("claim-2"));
+    assert_eq!((copied.identity().to_string().as_str(), copied.usable()), (SECOND, true));
+    assert_eq!(copied.term_of(Timeline(1)), Some(Term(3)));
+    assert_eq!(open(FIRST, Some("claim-2")).identity().to_string(), SECOND, "and it is durable");
 }
 
 #[test]
 fn a_volume_without_a_record_needs_a_proper_uid() {
     let dir = tempfile::tempdir().unwrap();
-    assert!(matches!(VolumeMemory::open(dir.path(), "orders-1"), Err(MemoryError::PodUid(_))));
+    assert!(matches!(VolumeMemory::open(dir.path(), "orders-1", None), Err(MemoryError::PodUid(_))));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
@@ -44,7 +61,7 @@ fn everything_is_there_again_after_a_restart() {
     memory.remember(&seen).unwrap();
     memory.restart_log(Term(4)).unwrap();
     memory.will_receive(Term(5), Timeline(2)).unwrap();
-    let again = VolumeMemory::open(dir.path(), SECOND).unwrap();
+    let again = VolumeMemory::open(dir.path(), SECOND, None).unwrap();
     assert_eq!(again.memory(), &seen);
     assert_eq!(again.log(), [entry(4, 0), entry(5, 2)]);
     assert!(!again.usable());
@@ -56,9 +73,9 @@ fn a_copy_is_no_log_from_before_it_is_replaced_until_it_is_whole() {
     memory.will_receive(Term(1), Timeline(0)).unwrap();
     memory.will_receive(Term(2), Timeline(1)).unwrap();
     memory.restart_log(Term(7)).unwrap();
-    assert!(!VolumeMemory::open(dir.path(), FIRST).unwrap().usable());
+    assert!(!VolumeMemory::open(dir.path(), FIRST, None).unwrap().usable());
     memory.copy_complete().unwrap();
-    let again = VolumeMemory::open(dir.path(), FIRST).unwrap();
+    let again = VolumeMemory::open(dir.path(), FIRST, None).unwrap();
     assert!(again.usable());
     assert_eq!(again.term_of(Timeline(1)), Some(Term(7)));
 }
@@ -85,7 +102,7 @@ fn a_leaders_list_out_of_order_is_put_in_order() {
     let (dir, mut memory) = new();
     memory.adopt_log(&[entry(1, 0), entry(9, 4), entry(2, 2), entry(3, 2)]).unwrap();
     assert_eq!(memory.log(), [entry(1, 0), entry(3, 2)]);
-    VolumeMemory::open(dir.path(), FIRST).unwrap();
+    VolumeMemory::open(dir.path(), FIRST, None).unwrap();
 }
 
 #[test]
@@ -125,9 +142,9 @@ fn a_file_that_is_not_understood_is_named_and_left_alone(#[case] text: String) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE);
     std::fs::write(&path, GOOD).unwrap();
-    VolumeMemory::open(dir.path(), FIRST).unwrap();
+    VolumeMemory::open(dir.path(), FIRST, None).unwrap();
     std::fs::write(&path, &text).unwrap();
-    let error = VolumeMemory::open(dir.path(), FIRST).unwrap_err().to_string();
+    let error = VolumeMemory::open(dir.path(), FIRST, None).unwrap_err().to_string();
     assert!(error.contains(&path.display().to_string()), "{error}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
@@ -140,7 +157,7 @@ fn what_could_not_be_written_is_said_and_written_with_the_next() {
     assert!(memory.will_receive(Term(1), Timeline(0)).is_err());
     std::fs::remove_dir(&in_the_way).unwrap();
     memory.will_receive(Term(1), Timeline(0)).unwrap();
-    assert_eq!(VolumeMemory::open(dir.path(), FIRST).unwrap().log(), [entry(1, 0)]);
+    assert_eq!(VolumeMemory::open(dir.path(), FIRST, None).unwrap().log(), [entry(1, 0)]);
 }
 
 proptest! {
@@ -157,7 +174,7 @@ proptest! {
             memory.will_receive(Term(term), Timeline(above)).unwrap();
             expected[above as usize + 1..].fill(Some(Term(term)));
         }
-        let again = VolumeMemory::open(dir.path(), SECOND).unwrap();
+        let again = VolumeMemory::open(dir.path(), SECOND, None).unwrap();
         for (timeline, term) in expected.into_iter().enumerate() {
             prop_assert_eq!(memory.term_of(Timeline(timeline as u32)), term);
             prop_assert_eq!(again.term_of(Timeline(timeline as u32)), term);

@@ -38,8 +38,7 @@ proptest! {
 
     #[test]
     fn a_second_plan_over_the_world_that_the_first_made_is_empty(spec in specs()) {
-        let mut world = World::with(spec);
-        world.step();
+        let mut world = World::made(spec);
         prop_assert_eq!(world.plan().actions, []);
         world.settle();
         let plan = world.plan();

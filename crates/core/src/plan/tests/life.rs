@@ -11,9 +11,8 @@ use bellwether_api::labels;
 use bellwether_api::v1::{OperationKind, Phase};
 
 #[test]
-fn one_pass_creates_everything_and_a_second_writes_nothing() {
-    let mut world = World::with(json!({"replicas": 3}));
-    world.step();
+fn two_passes_create_everything_and_a_third_writes_nothing() {
+    let world = World::made(json!({"replicas": 3}));
     assert_eq!(world.names(Kind::Pod), ["orders-1", "orders-2", "orders-3"]);
     assert_eq!(world.names(Kind::PersistentVolumeClaim), ["orders-1-data", "orders-2-data", "orders-3-data"]);
     assert_eq!(world.plan().actions, []);
@@ -121,8 +120,8 @@ fn scaling_up_adds_instances_and_names_the_operation() {
     let mut world = World::settled(json!({"replicas": 1}));
     world.change_spec(|spec| spec["replicas"] = 3.into());
     world.step();
-    assert_eq!(world.names(Kind::Pod), ["orders-1", "orders-2", "orders-3"]);
     world.step();
+    assert_eq!(world.names(Kind::Pod), ["orders-1", "orders-2", "orders-3"]);
     assert_eq!(world.status().operation.unwrap().kind, OperationKind::ScaleUp);
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Ready));
@@ -195,8 +194,7 @@ fn a_changed_image_is_said_and_nothing_restarts() {
 
 #[test]
 fn a_pod_that_never_ran_is_made_anew_when_its_image_is_corrected() {
-    let mut world = World::with(json!({"replicas": 2, "image": "postgres:none"}));
-    world.step();
+    let mut world = World::made(json!({"replicas": 2, "image": "postgres:none"}));
     world.change_spec(|spec| spec["image"] = "postgres:18.1".into());
     world.step();
     assert_eq!(world.names(Kind::Pod), Vec::<&str>::new());

@@ -99,6 +99,30 @@ fn two_former_primaries_are_refused_rather_than_guessed() {
 }
 
 #[test]
+fn a_volume_that_several_nodes_may_write_is_refused() {
+    let mut world = deleted("Retain");
+    world.get(Kind::PersistentVolumeClaim, "orders-2-data")["spec"]["accessModes"] =
+        json!(["ReadWriteOnce", "ReadWriteMany"]);
+    world.recreate(json!({"replicas": 3}));
+    assert_eq!(world.step().actions, []);
+    assert_eq!(world.condition("Ready").1, "SharedVolume");
+    assert!(world.condition("Ready").2.contains("orders-2-data"), "{:?}", world.condition("Ready"));
+}
+
+#[test]
+fn a_pod_waits_for_its_claim_and_says_which_it_is() {
+    let mut world = World::with(json!({"replicas": 1}));
+    let plan = world.step();
+    assert_eq!(world.names(Kind::Pod), [""; 0]);
+    assert!(plan.waiting_on.iter().any(|on| on.to_string().contains("orders-1-data")), "{:?}", plan.waiting_on);
+    world.step();
+    let uid = world.get(Kind::PersistentVolumeClaim, "orders-1-data")["metadata"]["uid"].clone();
+    let pod = world.get(Kind::Pod, "orders-1");
+    let variables = pod["spec"]["containers"][0]["env"].as_array().unwrap();
+    assert!(variables.contains(&json!({"name": "BELLWETHER_CLAIM_UID", "value": uid})), "{variables:#?}");
+}
+
+#[test]
 fn what_the_garbage_collector_has_not_removed_yet_is_waited_for() {
     let mut world = World::settled(json!({"replicas": 1}));
     world.recreate(json!({"replicas": 1}));

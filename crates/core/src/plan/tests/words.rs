@@ -41,8 +41,7 @@ fn a_new_cluster() {
 
 #[test]
 fn the_first_instance_initialises() {
-    let mut world = World::with(json!({"replicas": 3}));
-    world.step();
+    let mut world = World::made(json!({"replicas": 3}));
     world.run("orders-1", 1, "primary", "Bootstrapping");
     insta::assert_snapshot!(told(&world.step()));
 }
@@ -83,10 +82,9 @@ fn adoption() {
 
 #[test]
 fn the_pod_of_an_instance() {
-    let mut world = World::with(json!({
+    let mut world = World::made(json!({
         "replicas": 1, "version": "17", "storage": {"wal": {"size": "1Gi"}}, "resources": {"limits": {"memory": "2Gi"}},
     }));
-    world.step();
     let mut pod = world.get(Kind::Pod, "orders-1").clone();
     pod["spec"]["initContainers"][0]["image"] = "(the operator's)".into();
     insta::assert_yaml_snapshot!(pod["spec"]);
@@ -94,8 +92,7 @@ fn the_pod_of_an_instance() {
 
 #[test]
 fn an_image_that_cannot_be_pulled_is_said_once_however_often_the_kubelet_rewords_it() {
-    let mut world = World::with(json!({"replicas": 1}));
-    world.step();
+    let mut world = World::made(json!({"replicas": 1}));
     waiting(&mut world, "orders-1", "ErrImagePull", "manifest unknown");
     world.step();
     let said = world.condition("Degraded");
