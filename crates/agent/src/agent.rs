@@ -272,6 +272,7 @@ async fn set_up(
     let (news_sender, news) = mpsc::unbounded_channel();
     let (wishes, wished) = mpsc::unbounded_channel();
     let (log_sender, log) = watch::channel(Log::default());
+    let (written_sender, written) = watch::channel(None);
     let (others_sender, others) = watch::channel(BTreeMap::new());
     let (copy_sender, copy) = watch::channel(None);
     let (phase_sender, phase) = watch::channel((Phase::Member, "it has just started"));
@@ -287,6 +288,7 @@ async fn set_up(
         news,
         wishes: wished,
         log,
+        written,
         others: others_sender,
         copy,
         spaces: spaces.clone(),
@@ -307,6 +309,7 @@ async fn set_up(
         deadline,
         news: news_sender,
         log: log_sender,
+        written: written_sender,
         copy: copy_sender,
         others,
         peers: peers.clone(),

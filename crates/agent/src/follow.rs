@@ -173,6 +173,7 @@ impl Instance {
 
     /// Others are not to compare their logs with this one any more.
     fn tell_no_log(&self) {
+        self.written.send_replace(None);
         self.log.send_if_modified(|log| std::mem::take(log) != Log::default());
     }
 
@@ -318,7 +319,8 @@ impl Instance {
                     if let Err(error) = configuration.look(&now.session).await {
                         tracing::debug!(%error, "the configuration can't be asked for");
                     }
-                    let name = standby.observe(&sample(&state), began.elapsed());
+                    let written = leader.as_ref().and_then(|(id, _)| self.others.borrow().get(id)?.written);
+                    let name = standby.observe(&sample(&state, written), began.elapsed());
                     let notes = self.standby_notes(name, &configuration);
                     self.board.set_vitals(vitals(&state, now.postmaster.pid()));
                     self.board.report(|report| report.pending_restart = configuration.pending().to_vec());
@@ -393,8 +395,11 @@ fn vitals(state: &ServerState, postmaster_pid: Option<i32>) -> Vitals {
     }
 }
 
-fn sample(state: &ServerState) -> Sample {
+/// `written` is what the leader's agent told, each second; what its PostgreSQL sends says how far it is by now.
+fn sample(state: &ServerState, written: Option<Lsn>) -> Sample {
+    let sent = state.receiver.as_ref().and_then(|receiver| receiver.sender_end);
     Sample {
+        leader: written.max(sent),
         receiving: state.receiver.as_ref().is_some_and(|receiver| receiver.streaming),
         received: state.received,
         replayed: state.replayed,

@@ -87,6 +87,8 @@ pub struct Instance {
     pub log: watch::Sender<Log>,
     /// Whose database is on the volume.
     pub copy: watch::Sender<Option<SystemIdentifier>>,
+    /// How far a primary has written, for the others.
+    pub written: watch::Sender<Option<Lsn>>,
     /// What is known of the others.
     pub others: watch::Receiver<BTreeMap<MemberId, Known>>,
     /// The other agents.

@@ -231,6 +231,10 @@ impl Instance {
             }
             self.board.beat();
             self.mind_space(&mut primary, running).await;
+            // What could not be looked at when it came, because the server was too busy to answer, is looked at again.
+            if let Err(error) = self.look_for_request(&mut primary).await {
+                tracing::warn!(%error, "can't look whether a switchover is possible");
+            }
             if self.refresh() {
                 primary.inputs_changed();
             }
@@ -283,6 +287,7 @@ impl Instance {
             primary.session = self.session().await?;
         }
         let state = primary.session.state().await?;
+        self.written.send_replace(state.written);
         self.board.set_vitals(Vitals {
             lsn: state.written.or(state.replayed),
             lag_bytes: None,

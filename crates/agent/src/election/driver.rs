@@ -17,7 +17,7 @@ use bellwether_core::election::{
 use bellwether_core::fact::Fact;
 use bellwether_core::force;
 use bellwether_core::lease_object;
-use bellwether_core::wal::{SystemIdentifier, Term};
+use bellwether_core::wal::{Lsn, SystemIdentifier, Term};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
@@ -68,6 +68,8 @@ pub struct Links {
     pub wishes: mpsc::UnboundedReceiver<Wish>,
     /// The own log.
     pub log: watch::Receiver<Log>,
+    /// How far it is written, of one that leads.
+    pub written: watch::Receiver<Option<Lsn>>,
     /// What is known of the others.
     pub others: watch::Sender<BTreeMap<MemberId, Known>>,
     /// Whose database is on the volume, once there is one that may be counted on.
@@ -461,18 +463,18 @@ impl Driver {
     fn about(&self) -> About {
         let Log { told, slots } = self.links.log.borrow().clone();
         let space = Some(self.links.spaces.borrow().least());
-        About { told, slots, addresses: self.addresses.clone(), space }
+        About { told, written: *self.links.written.borrow(), slots, addresses: self.addresses.clone(), space }
     }
 
     fn received(&mut self, letter: Incoming) -> Result<(), DriverError> {
         let Incoming { from, instance, address, message, about } = letter;
         self.learn(about.addresses.clone().into_iter().chain([(instance, address)]));
         self.links.others.send_if_modified(|others| {
-            let About { told, slots, space, .. } = about;
-            let known = Known { told, slots, space };
-            let changed = others.get(&from) != Some(&known);
-            others.insert(from, known);
-            changed
+            let About { told, written, slots, space, .. } = about;
+            let known = Known { told, written, slots, space };
+            // How far it has written is new each time, and nobody waits for it.
+            let before = others.insert(from, known.clone());
+            before.map(|before| Known { written, ..before }) != Some(known)
         });
         match message {
             Some(message) => self.happen(Event::Received { from, message }),

@@ -101,6 +101,8 @@ pub struct Log {
 pub struct Known {
     /// Of its log.
     pub told: Told,
+    /// How far it had written, if it leads.
+    pub written: Option<Lsn>,
     /// How much room its volumes have, if it said.
     pub space: Option<Space>,
     /// From where on it keeps WAL for the others, by slot.

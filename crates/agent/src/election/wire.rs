@@ -67,6 +67,8 @@ impl Hello {
 pub struct About {
     /// Which log the sender writes, if it leads.
     pub told: Told,
+    /// How far the sender has written, a moment ago, if it leads.
+    pub written: Option<Lsn>,
     /// From where on the sender keeps WAL for the others, by slot. Empty: not said.
     pub slots: BTreeMap<String, Lsn>,
     /// Where the sender knows instances to be: a name service may be away, or there is none.
@@ -89,6 +91,8 @@ pub struct Letter {
     log: Vec<(Term, Timeline)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     forks: Vec<(Timeline, Lsn)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    written: Option<Lsn>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     slots: BTreeMap<String, Lsn>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -100,18 +104,18 @@ pub struct Letter {
 impl Letter {
     /// For the wire.
     pub fn new(message: Option<&Message>, about: About) -> Self {
-        let About { told, slots, addresses, space } = about;
+        let About { told, written, slots, addresses, space } = about;
         let Told { timeline, term: leads, promoting, forks, log } = told;
         let log = log.iter().map(|entry| (entry.term, entry.above)).collect();
         let space = space.map(Into::into);
-        Self { m: message.map(Into::into), timeline, leads, promoting, log, forks, slots, addresses, space }
+        Self { m: message.map(Into::into), timeline, leads, promoting, log, forks, written, slots, addresses, space }
     }
     /// From the wire.
     pub fn open(self) -> (Option<Message>, About) {
         let log = self.log.iter().map(|(term, above)| WrittenBy { term: *term, above: *above }).collect();
-        let Self { m, timeline, leads: term, promoting, forks, slots, addresses, space, .. } = self;
+        let Self { m, timeline, leads: term, promoting, forks, written, slots, addresses, space, .. } = self;
         let told = Told { timeline, term, promoting, forks, log };
-        (m.map(Into::into), About { told, slots, addresses, space: space.map(Into::into) })
+        (m.map(Into::into), About { told, written, slots, addresses, space: space.map(Into::into) })
     }
 }
 

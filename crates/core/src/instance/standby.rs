@@ -10,6 +10,9 @@ use bellwether_api::v1::InstanceState;
 
 use crate::wal::Lsn;
 
+/// How far behind its leader a standby may be when it is first said to stream: it has replayed all that the leader had written this long ago.
+/// Clients of the read-only Service are sent to it from then on.
+pub const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(1);
 /// Behind by this many bytes received but not replayed, or by [`FAR_BEHIND_SECONDS`], a standby that streams is catching up …
 pub const FAR_BEHIND: u64 = 64 * 1024 * 1024;
 /// … by the age of the last commit that it replayed, while there is more to replay …
@@ -29,6 +32,8 @@ pub const RECONNECT_GRACE: Duration = Duration::from_secs(5);
 pub struct Sample {
     /// Whether its WAL receiver streams from the primary.
     pub receiving: bool,
+    /// How far its leader had written, by the leader's own account of a moment ago.
+    pub leader: Option<Lsn>,
     /// How far it has received.
     pub received: Option<Lsn>,
     /// How far it has replayed.
@@ -43,12 +48,14 @@ pub struct Standby {
     state: Option<InstanceState>,
     last_receiving: Duration,
     far_since: Option<Duration>,
+    /// How far the leader had written, and when that was, if it is not replayed yet.
+    target: Option<(Duration, Lsn)>,
 }
 
 impl Standby {
     /// A standby that has just started: it is given time to connect.
     pub fn started(now: Duration) -> Self {
-        Self { state: None, last_receiving: now, far_since: None }
+        Self { state: None, last_receiving: now, far_since: None, target: None }
     }
 
     /// The state after one more look. `now` is the time since any fixed moment.
@@ -57,6 +64,7 @@ impl Standby {
             self.last_receiving = now;
             self.by_lag(sample, now)
         } else if now.saturating_sub(self.last_receiving) >= RECONNECT_GRACE {
+            self.target = None;
             InstanceState::NotStreaming
         } else {
             self.state.unwrap_or(InstanceState::CatchingUp)
@@ -69,7 +77,8 @@ impl Standby {
         if self.state != Some(InstanceState::Streaming) {
             self.far_since = None;
             let near = behind(sample, CAUGHT_UP, CAUGHT_UP_SECONDS) == Some(false);
-            return if near { InstanceState::Streaming } else { InstanceState::CatchingUp };
+            let caught_up = near && self.has_what_the_leader_had(sample, now);
+            return if caught_up { InstanceState::Streaming } else { InstanceState::CatchingUp };
         }
         if behind(sample, FAR_BEHIND, FAR_BEHIND_SECONDS) != Some(true) {
             self.far_since = None;
@@ -77,6 +86,25 @@ impl Standby {
         }
         let since = *self.far_since.get_or_insert(now);
         if now.saturating_sub(since) < FAR_BEHIND_FOR { InstanceState::Streaming } else { InstanceState::CatchingUp }
+    }
+}
+
+impl Standby {
+    /// What was received may be little of what there is: whether it has replayed all that the leader had, a moment ago. A leader that does not
+    /// say is taken at what was received.
+    fn has_what_the_leader_had(&mut self, sample: &Sample, now: Duration) -> bool {
+        let Some((leader, replayed)) = sample.leader.zip(sample.replayed) else { return sample.leader.is_none() };
+        let (since, target) = *self.target.get_or_insert((now, leader));
+        if replayed < target {
+            return false;
+        }
+        self.target = None;
+        if now.saturating_sub(since) < CAUGHT_UP_WITHIN {
+            return true;
+        }
+        // It took longer than that; the leader has gone on meanwhile.
+        self.target = Some((now, leader));
+        replayed >= leader
     }
 }
 
@@ -94,10 +122,16 @@ mod tests {
         let received = Lsn(1 << 40);
         Sample {
             receiving: true,
+            leader: None,
             received: Some(received),
             replayed: Some(Lsn(received.0 - bytes)),
             lag_seconds: Some(0.0),
         }
+    }
+    /// All that was received is replayed, but the leader has more.
+    fn short_by(bytes: u64) -> Sample {
+        let sample = behind(0);
+        Sample { leader: sample.replayed.map(|replayed| Lsn(replayed.0 + bytes)), ..sample }
     }
     fn old(seconds: f64) -> Sample {
         Sample { lag_seconds: Some(seconds), ..behind(1) }
@@ -112,6 +146,30 @@ mod tests {
     #[test]
     fn a_standby_that_has_caught_up_streams() {
         assert_eq!(Standby::started(at(0)).observe(&behind(0), at(0)), InstanceState::Streaming);
+    }
+
+    #[test]
+    fn one_that_has_received_little_of_what_there_is_has_not_caught_up() {
+        let mut standby = Standby::started(at(0));
+        assert_eq!(standby.observe(&short_by(100), at(0)), InstanceState::CatchingUp);
+        // It has what the leader had, but that was long ago: what it has by now counts.
+        assert_eq!(standby.observe(&ahead(100, 50), at(5)), InstanceState::CatchingUp);
+        assert_eq!(standby.observe(&ahead(140, 50), at(5)), InstanceState::CatchingUp);
+        // All that there was within the second.
+        assert_eq!(standby.observe(&ahead(160, 50), at(5)), InstanceState::Streaming);
+        // Once said, a lag that is moderate is not news.
+        assert_eq!(standby.observe(&short_by(100), at(6)), InstanceState::Streaming);
+    }
+
+    /// It has replayed so much more, and the leader has so much more than that.
+    fn ahead(bytes: u64, leader: u64) -> Sample {
+        let replayed = Lsn((1 << 40) + bytes);
+        Sample {
+            leader: Some(Lsn(replayed.0 + leader)),
+            received: Some(replayed),
+            replayed: Some(replayed),
+            ..behind(0)
+        }
     }
 
     #[test]

@@ -107,7 +107,8 @@ fn a_watch_that_says_nothing_makes_nobody_act_twice() {
     let first: Vec<Request> = world.log.clone();
     // Nothing new was delivered: what the operator knows is what the answers to its own writes told it.
     world.pass(|_| Fate::Served);
-    let again = world.log[first.len()..].iter().filter(|request| first.contains(request));
+    let written = world.log[first.len()..].iter().filter(|request| request.verb.name() != "get");
+    let again = written.filter(|request| first.contains(request));
     assert_eq!(again.collect::<Vec<_>>(), [&first[0]; 0]);
 }
 

@@ -44,6 +44,8 @@ pub struct Receiver {
     pub host: Option<String>,
     /// The slot it uses.
     pub slot: Option<String>,
+    /// How far the other had written when it last sent anything.
+    pub sender_end: Option<Lsn>,
     /// How long ago it heard anything, in seconds.
     pub silent_seconds: Option<f64>,
 }
@@ -102,6 +104,7 @@ const STATE: &str = "
                 else extract(epoch from clock_timestamp() - pg_last_xact_replay_timestamp())
            end::float8 as lag_seconds,
            receiver.status, receiver.sender_host, receiver.slot_name::text as slot,
+           receiver.latest_end_lsn::text as sender_end,
            extract(epoch from clock_timestamp() - receiver.last_msg_receipt_time)::float8 as silent_seconds,
            to_char(pg_postmaster_start_time() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') as started,
            split_part(current_setting('server_version'), ' ', 1) as version
@@ -142,6 +145,7 @@ impl Session {
                     status,
                     host: row.get("sender_host")?,
                     slot: row.get("slot")?,
+                    sender_end: row.parsed("sender_end")?,
                     silent_seconds: row.get("silent_seconds")?,
                 }),
             },

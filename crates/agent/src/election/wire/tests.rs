@@ -65,6 +65,7 @@ fn about() -> impl Strategy<Value = About> {
         proptest::option::of(space()),
     )
         .prop_map(|(timeline, term, promoting, log, forks, slots, addresses, space)| About {
+            written: promoting.map(|end: Lsn| Lsn(end.0 / 2)),
             told: Told { timeline: timeline.map(Timeline), term, promoting, forks, log },
             slots,
             addresses,
