@@ -21,6 +21,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::board::Vitals;
 use crate::configuration::Configuration;
+use crate::drain::drain;
 use crate::election::driver::Fence;
 use crate::election::{Log, Manner, News};
 use crate::guard::orders::Order;
@@ -44,9 +45,14 @@ const HELD_BACK: Duration = Duration::from_secs(10);
 const LEADER_KNOWN: Duration = Duration::from_millis(200);
 
 impl Instance {
-    /// Nothing of PostgreSQL is left after this. Where the log ends can be told only after a shutdown in order.
+    /// Nothing of PostgreSQL is left after this. Where the log ends can be told only of one that was drained, or shut down in order.
     pub(crate) async fn stop(&mut self, running: &mut Option<Running>, manner: Manner) -> Option<Position> {
-        if manner == Manner::Gently
+        let drained = match manner {
+            Manner::Drained => self.drain(running).await,
+            Manner::AtOnce | Manner::Gently => None,
+        };
+        if manner != Manner::AtOnce
+            && drained.is_none()
             && let Some(now) = running.as_mut()
         {
             now.postmaster.order(Order::StopFast).await;
@@ -66,9 +72,30 @@ impl Instance {
                 report.message = Some("stopped, so that another can lead".to_owned());
             }),
         }
+        if let Some(end) = drained {
+            return self.positioned(end);
+        }
         let _pause = self.children.pause();
         let end = wal::end_of_shutdown(&self.installation, &self.volume.pgdata()).await;
         end.ok().flatten().and_then(|end| self.positioned(end))
+    }
+
+    /// Where the log of a primary ends that nobody can write to any more; nothing where it has to be shut down instead.
+    async fn drain(&mut self, running: &mut Option<Running>) -> Option<(Timeline, Lsn)> {
+        let now = running.as_mut().filter(|now| matches!(now.runs_as, As::Primary(_)))?;
+        if !now.session.is_usable() {
+            now.session = self.session().await.ok()?;
+        }
+        match drain(&now.session, now.postmaster.pid()?).await {
+            Ok(end) => {
+                tracing::info!(lsn = %end.1, timeline = end.0.0, "drained: the log ends here");
+                Some(end)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "it can't be drained, and is shut down");
+                None
+            }
+        }
     }
 
     /// A standby that receives from nobody, until something else is wanted.

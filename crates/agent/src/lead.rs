@@ -32,7 +32,7 @@ const YOUNG: Duration = Duration::from_secs(60);
 /// How often a failing primary is asked whether it accepts SQL before that is withdrawn: once more, a tick later.
 const FAILURES_TOLERATED: u32 = 1;
 /// How often a promoted server is asked whether it is out of recovery.
-const PROMOTED: Duration = Duration::from_millis(5);
+const PROMOTED: Duration = Duration::from_millis(2);
 /// How long a promotion may take before another is let try. It takes a tenth of a second, and what is left to replay.
 const PROMOTE_WITHIN: Duration = Duration::from_secs(30);
 /// While voters are on their way into force, and right after a promotion: how often is looked.

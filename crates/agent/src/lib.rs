@@ -19,6 +19,7 @@ pub mod board;
 mod checkpoint;
 pub mod clock;
 pub mod configuration;
+mod drain;
 pub mod election;
 pub mod environment;
 mod fenced;

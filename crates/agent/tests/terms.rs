@@ -111,3 +111,51 @@ async fn a_standby_that_has_not_heard_of_a_term_does_not_count_in_it() {
     })
     .await;
 }
+
+/// Sessions in the middle of everything: one that has written and not committed, one that computes, one that waits for a lock, one that asks
+/// for nothing. None of them keeps a switchover waiting, nothing that was acknowledged is missing, and the former primary's log is the
+/// beginning of the new one's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_switchover_waits_for_nobody_and_loses_nothing() {
+    let cluster = cluster().await;
+    let mut open = vec![];
+    for sql in [
+        "begin; insert into greetings values ('never committed')",
+        "select count(*) from generate_series(1, 1000000000)",
+        "lock table greetings",
+        "select 1",
+    ] {
+        let app = cluster.patient("orders-1", 1, "first", support::PATIENCE).await.unwrap();
+        open.push(tokio::spawn(async move {
+            let done = app.run_script(sql).await;
+            // The session stays open.
+            (done, app)
+        }));
+    }
+    let asleep = cluster.connect("orders-1", 1, "first").await.unwrap();
+    asleep
+        .run_script("set synchronous_commit = off; insert into greetings values ('acknowledged at once')")
+        .await
+        .unwrap();
+    let (postmaster, so_far) = (cluster.postmaster("orders-3"), cluster.said("orders-1").len());
+    cluster.ask_for("orders-2").await;
+    cluster.wait_for_report("orders-2", "it leads", leads_in(2)).await;
+    for instance in ["orders-1", "orders-3"] {
+        cluster.wait_for_report(instance, "it streams", streams_in(2)).await;
+    }
+    assert_eq!(cluster.postmaster("orders-3"), postmaster, "the third was not stopped");
+    let said = cluster.said("orders-1").split_off(so_far);
+    assert!(said.contains("drained: the log ends here") && !said.contains(PARTS), "{said}");
+    assert!(asleep.run_script("select 1").await.is_err(), "its sessions are closed");
+    write(&cluster, 2, "second").await;
+    for host in [1, 2, 3] {
+        let instance = format!("orders-{host}");
+        support::eventually("everybody has every row that was acknowledged, and no other", async || {
+            let Ok(app) = cluster.connect(&instance, host, "first").await else { return false };
+            let sql = "do $$ begin assert (select array_agg(text order by text) from greetings) = \
+                       array['acknowledged at once', 'first', 'second']; end $$";
+            app.run_script(sql).await.is_ok()
+        })
+        .await;
+    }
+}

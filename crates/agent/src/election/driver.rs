@@ -142,7 +142,8 @@ pub struct Driver {
     back: mpsc::UnboundedSender<Back>,
     returned: mpsc::UnboundedReceiver<Back>,
     lease_span: bellwether_core::election::Span,
-    gentle: bool,
+    /// How PostgreSQL is stopped, should what happens now ask for that.
+    manner: Manner,
     fence: Fence,
     addresses: BTreeMap<String, IpAddr>,
 }
@@ -178,7 +179,7 @@ impl Driver {
             back,
             returned,
             lease_span,
-            gentle: false,
+            manner: Manner::AtOnce,
             fence,
             addresses: BTreeMap::new(),
         }
@@ -268,18 +269,18 @@ impl Driver {
                 self.send(leader, &Message::Poll(poll));
                 Ok(())
             }
-            Wish::Switchover(target) => self.happen_gently(Event::Switchover { target }),
+            Wish::Switchover(target) => self.happen_by(Manner::Drained, Event::Switchover { target }),
             Wish::Release => self.happen(Event::Switchover { target: None }),
-            Wish::Fence(Fence::Up) => self.happen_gently(Event::Fenced),
+            Wish::Fence(Fence::Up) => self.happen_by(Manner::Gently, Event::Fenced),
             Wish::Fence(Fence::Down) => self.happen(Event::FenceLifted),
         }
     }
 
     /// If PostgreSQL is stopped for this, then in order, so that standbys get everything.
-    fn happen_gently(&mut self, event: Event) -> Result<(), DriverError> {
-        self.gentle = true;
+    fn happen_by(&mut self, manner: Manner, event: Event) -> Result<(), DriverError> {
+        self.manner = manner;
         let carried = self.happen(event);
-        self.gentle = false;
+        self.manner = Manner::AtOnce;
         carried
     }
 
@@ -394,10 +395,7 @@ impl Driver {
                 });
             }
             Effect::Guard { until } => drop(self.links.guard.send_replace(until)),
-            Effect::StopPostgres => {
-                let manner = if self.gentle { Manner::Gently } else { Manner::AtOnce };
-                self.want(Role::Stop(manner));
-            }
+            Effect::StopPostgres => self.want(Role::Stop(self.manner)),
             Effect::Lead { term, voters } => self.want(Role::Lead { term, voters }),
             Effect::PublishEndpoint { term } => self.new_term(term),
             Effect::SetVoters { voters } => {

@@ -66,8 +66,10 @@ pub enum Role {
 pub enum Manner {
     /// Killed: tenure ends.
     AtOnce,
-    /// Shut down, so that standbys get everything: a switchover.
+    /// Shut down, so that standbys get everything.
     Gently,
+    /// Killed once nobody writes any more and standbys have everything; shut down where that can't be had. A switchover.
+    Drained,
 }
 
 /// What the instance's loop tells the election.

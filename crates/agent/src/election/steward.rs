@@ -45,7 +45,7 @@ async fn keep(reins: Reins, mut deadline: watch::Receiver<Deadline>, mut want: w
     }
 }
 
-/// Whether a primary may go on: wanted, or being shut down in order.
+/// Whether a primary may go on: wanted, or being stopped in order.
 fn may_run(role: &Role) -> bool {
-    matches!(role, Role::Lead { .. } | Role::Stop(Manner::Gently))
+    matches!(role, Role::Lead { .. } | Role::Stop(Manner::Gently | Manner::Drained))
 }

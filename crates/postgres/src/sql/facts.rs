@@ -216,6 +216,18 @@ impl Session {
         self.execute("make a checkpoint", "checkpoint").await
     }
 
+    /// Goes on in a new segment of the log, if more than half of the present one is written, and says where that begins. Whoever follows a new
+    /// timeline is sent the segment in which it begins from the start; what is left of this one, standbys are sent now.
+    pub async fn begin_segment(&self) -> Result<Option<Lsn>, SqlError> {
+        const WHAT: &str = "begin a segment of the log";
+        const SQL: &str = "select case when written % segment > segment / 2 and pg_switch_wal() is not null
+                    then ('0/0'::pg_lsn + (written / segment + 1) * segment)::text end as v
+              from (select (pg_current_wal_lsn() - '0/0')::bigint as written,
+                           pg_size_bytes(current_setting('wal_segment_size')) as segment) as log";
+        let row = self.within(WHAT, self.client.query_one(SQL, &[])).await?;
+        Answer { what: WHAT, row: &row }.parsed("v")
+    }
+
     /// How far a primary has written its log.
     pub async fn written(&self) -> Result<Lsn, SqlError> {
         const WHAT: &str = "ask where the log is";
@@ -275,7 +287,7 @@ impl<'a> Answer<'a> {
         text.map(|text| text.parse().map_err(|_| self.odd(column))).transpose()
     }
 
-    fn required<T: FromStr>(&self, column: &str) -> Result<T, SqlError> {
+    pub(super) fn required<T: FromStr>(&self, column: &str) -> Result<T, SqlError> {
         self.parsed(column)?.ok_or_else(|| self.odd(column))
     }
 

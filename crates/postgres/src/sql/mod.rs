@@ -4,6 +4,7 @@
 //! no use any more, because the answer may still come; drop it and make another.
 
 mod configuration;
+mod drain;
 mod facts;
 mod quote;
 mod receiver;

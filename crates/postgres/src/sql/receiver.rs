@@ -27,7 +27,7 @@ use super::{Session, SqlError};
 use crate::wal;
 
 /// How often the server is asked.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// How to cut a receiver. The caller has written a configuration without `primary_conninfo` before.
 #[derive(Clone, Copy, Debug)]
