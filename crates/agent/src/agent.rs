@@ -14,7 +14,7 @@ use bellwether_core::contract::{AGENT_PORT, GRACE_PERIOD_SECONDS, Leader, PEER_P
 use bellwether_core::election::{Deadline, Durability, Phase, Settings};
 use bellwether_core::fact::Fact;
 use bellwether_core::instance::copying::Failed;
-use bellwether_core::instance::durability;
+use bellwether_core::instance::{durability, leaving};
 use bellwether_postgres::{Installation, installation};
 use bellwether_runtime::{client, telemetry};
 use k8s_openapi::api::core::v1::Pod;
@@ -264,7 +264,9 @@ async fn set_up(
     let (peers, incoming) = Peers::start(me, peer_certificates)
         .await
         .map_err(io(format!("listen on {}:{PEER_PORT}", environment.address)))?;
-    peers.set_instances(&inputs.config.instances);
+    peers.set_instances(&inputs.config.everybody());
+    let identity = record.lock().identity().to_string();
+    board.report(|report| report.identity = Some(identity));
     let me = Leader { instance: environment.instance.clone(), address: environment.address.to_string() };
     let (want, wanted) = watch::channel(Want { number: 0, role: Role::Stand });
     let (guard, deadline) = watch::channel(Deadline::Never);
@@ -295,7 +297,7 @@ async fn set_up(
         phase: phase_sender,
     };
     let fence = Fence::of(&inputs, &environment);
-    let wish = (settings(&inputs), fence);
+    let wish = (settings(&inputs), fence, leaving::leaving(&inputs.config));
     let driver = Driver::new(wish, record.clone(), peers.clone(), (leases, pods), me, links);
     let driver = tokio::spawn(driver.run(incoming));
     let instance = Instance {
@@ -332,6 +334,7 @@ async fn set_up(
         places,
         inputs,
         server_tls,
+        unread_certificates: false,
         complaints: Complaints::default(),
         environment,
     };
@@ -363,7 +366,7 @@ pub(crate) fn settings(inputs: &Inputs) -> Settings {
         DurabilityMode::Preferred => Durability::Preferred,
         DurabilityMode::Async => Durability::Async,
     };
-    Settings { durability, ..Settings::default() }
+    leaving::settings(Settings { durability, ..Settings::default() }, &leaving::leaving(&inputs.config))
 }
 
 async fn mounted(environment: &Environment) -> Inputs {

@@ -1,7 +1,9 @@
 //! What a running server makes of the configuration that we wrote: said in the report, because only a person can help.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bellwether_core::contract::parameters_hash;
 use bellwether_postgres::sql::{Session, SqlError};
 use tokio::time::Instant;
 
@@ -15,13 +17,17 @@ const READING: Duration = Duration::from_secs(1);
 pub struct Configuration {
     complaints: Vec<String>,
     pending: Vec<String>,
+    /// Of them, those that only a restart as primary lowers.
+    lowered: Vec<String>,
+    /// The hash of the parameters that this is known of.
+    of: Option<String>,
     due: Instant,
 }
 
 impl Configuration {
     /// Nothing is known yet.
     pub fn unknown() -> Self {
-        Self { complaints: vec![], pending: vec![], due: Instant::now() }
+        Self { complaints: vec![], pending: vec![], lowered: vec![], of: None, due: Instant::now() }
     }
 
     /// It was written again.
@@ -29,8 +35,8 @@ impl Configuration {
         self.due = Instant::now() + READING;
     }
 
-    /// Asks, now and then.
-    pub async fn look(&mut self, session: &Session) -> Result<(), SqlError> {
+    /// Asks, now and then. These are the parameters that the files were written with.
+    pub async fn look(&mut self, session: &Session, parameters: &BTreeMap<String, String>) -> Result<(), SqlError> {
         if Instant::now() < self.due {
             return Ok(());
         }
@@ -39,12 +45,15 @@ impl Configuration {
         if !pending.is_empty() {
             complaints.push(format!("pending restart: {}", pending.join(", ")));
         }
+        let lowered = if pending.is_empty() { vec![] } else { session.lowered().await? };
         for error in session.file_errors().await? {
             let name = error.name.map(|name| format!(" {name}")).unwrap_or_default();
             complaints.push(format!("{}{name}: {}", error.file, error.error));
         }
         self.complaints = complaints;
         self.pending = pending;
+        self.lowered = lowered;
+        self.of = Some(parameters_hash(parameters));
         self.due = Instant::now() + CHECK;
         Ok(())
     }
@@ -52,6 +61,21 @@ impl Configuration {
     /// Parameters whose new value waits for a restart.
     pub fn pending(&self) -> &[String] {
         &self.pending
+    }
+
+    /// Those of them that only a restart as primary lowers.
+    pub fn lowered(&self) -> &[String] {
+        &self.lowered
+    }
+
+    /// Whether nothing else waits for a restart, and something does.
+    pub fn waits_only_to_be_lower(&self) -> bool {
+        !self.pending.is_empty() && self.pending.iter().all(|name| self.lowered.contains(name))
+    }
+
+    /// The hash of the parameters that this is known of.
+    pub fn of(&self) -> Option<String> {
+        self.of.clone()
     }
 
     /// What it complained about.

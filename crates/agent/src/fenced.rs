@@ -31,7 +31,7 @@ impl Instance {
             });
             // One that led has no tenure any more, or it would be wanted to lead.
             let led = running.as_ref().is_some_and(|now| matches!(now.runs_as, As::Primary(_)));
-            self.stop(running, if led { Manner::AtOnce } else { Manner::Gently }).await;
+            self.stop(want.number, running, if led { Manner::AtOnce } else { Manner::Gently }).await;
             self.fenced_end = end;
         }
         if want.role == Role::Stand {

@@ -183,11 +183,11 @@ impl Instance {
         Some(Trouble::Tool { name: "pg_basebackup", said: said.to_owned() })
     }
 
-    /// This log parts from the leader's and can't be rewound: what is here is set aside, and the leader's is copied.
-    pub(crate) fn copy_anew(&mut self, leader: &Leader, term: Term) -> Result<Turn, Trouble> {
+    /// What is here can't come back to the leader: it is set aside, and the leader's is copied.
+    pub(crate) fn copy_anew(&mut self, leader: &Leader, term: Term, why: &str) -> Result<Turn, Trouble> {
         self.board.report(|report| {
             report.state = InstanceState::Joining;
-            report.message = Some(format!("its log parts from that of {}: copying anew", leader.instance));
+            report.message = Some(format!("copying {} anew: {why}", leader.instance));
         });
         self.copy.send_replace(None);
         self.record.lock().restart_log(term)?;

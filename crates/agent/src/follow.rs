@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use bellwether_api::v1::{InstanceRole, InstanceState};
 use bellwether_core::contract::key;
-use bellwether_core::election::{MemberId, Position};
+use bellwether_core::election::{MemberId, Position, Span};
 use bellwether_core::instance::history::{self, Told};
+use bellwether_core::instance::missing::Missing;
 use bellwether_core::instance::rejoin::{Own, Rejoin, rejoin};
 use bellwether_core::instance::space::Space;
 use bellwether_core::instance::standby::{RECONNECT_GRACE, Sample, Standby};
+use bellwether_core::lease_object;
 use bellwether_core::wal::{Lsn, Term, Timeline};
+use bellwether_postgres::conf;
 use bellwether_postgres::control;
 use bellwether_postgres::signal::{self, StartAs};
 use bellwether_postgres::sql::{Cut, ServerState};
@@ -31,8 +34,8 @@ use crate::rewind::Onto;
 use crate::settings::{Followed, RunAs};
 use crate::trouble::Trouble;
 
-/// How long a shutdown may take before everything is killed, when another is to lead.
-const GENTLE_STOP: Duration = Duration::from_secs(10);
+/// How long a shutdown may take before everything is killed, when another is to lead or it is to lead again.
+pub(crate) const GENTLE_STOP: Duration = Duration::from_secs(10);
 /// How long cutting the receiver may take, before it is tried again.
 const CUT: Duration = Duration::from_secs(5);
 /// How often a standby that doesn't stream yet is looked at.
@@ -41,16 +44,27 @@ const SOON: Duration = Duration::from_millis(100);
 const ENDPOINT_MOVES: Duration = Duration::from_millis(1_500);
 /// … and for how long a former primary waits for one.
 const HELD_BACK: Duration = Duration::from_secs(10);
+/// How often a standby that has more than the spec says looks whether it must.
+const LEAST_CHECK: Duration = Duration::from_secs(3);
 /// How often it is asked where a leader is, and which history it has, while that is not known.
 const LEADER_KNOWN: Duration = Duration::from_millis(200);
 
 impl Instance {
     /// Nothing of PostgreSQL is left after this. Where the log ends can be told only of one that was drained, or shut down in order.
-    pub(crate) async fn stop(&mut self, running: &mut Option<Running>, manner: Manner) -> Option<Position> {
+    pub(crate) async fn stop(
+        &mut self,
+        number: u64,
+        running: &mut Option<Running>,
+        manner: Manner,
+    ) -> Option<Position> {
         let drained = match manner {
             Manner::Drained => self.drain(running).await,
             Manner::AtOnce | Manner::Gently => None,
         };
+        if let Some(end) = drained {
+            // The others are asked while the last processes are reaped.
+            let _ = self.news.send(News::Drained(number, self.positioned(end)));
+        }
         if manner != Manner::AtOnce
             && drained.is_none()
             && let Some(now) = running.as_mut()
@@ -114,6 +128,27 @@ impl Instance {
         let _ = self.news.send(News::Streaming(None));
         tracing::info!(lsn = %end.1, timeline = end.0.0, "the log ends here");
         let _ = self.news.send(News::Standing(number, self.positioned(end)));
+        self.serve_as_standby(None, running).await
+    }
+
+    /// Whether this instance was to leave and is no member of the election any more: nobody counts on it, and its slot can go.
+    pub(crate) fn has_left(&self) -> bool {
+        if !self.inputs.config.is_leaving(&self.environment.instance) {
+            return false;
+        }
+        let lease = self.lease.borrow();
+        let view = lease.known().and_then(|object| lease_object::read(object, Span(0)).ok());
+        view.is_some_and(|view| !view.content.members.contains(self.record.lock().identity()))
+    }
+
+    /// A standby that receives from nobody, until it is gone; or let in again.
+    pub(crate) async fn stay_out(&mut self, running: &mut Option<Running>) -> Result<Turn, Trouble> {
+        self.be_standby(None, running).await?;
+        if self.superseded() || self.cut(running).await?.is_none() {
+            return Ok(Turn::Again);
+        }
+        let _ = self.news.send(News::Streaming(None));
+        tracing::info!("it has left the members of the election, and receives nothing any more");
         self.serve_as_standby(None, running).await
     }
 
@@ -242,6 +277,7 @@ impl Instance {
                 self.board.report(|report| {
                     report.role = Some(InstanceRole::Standby);
                     report.state = InstanceState::Starting;
+                    report.slots = None;
                     report.message = None;
                 });
                 self.launch(wanted, running).await
@@ -254,6 +290,18 @@ impl Instance {
         let _pause = self.children.pause();
         self.least = control::read(&self.installation, &self.volume.pgdata()).await?.written_with;
         Ok(())
+    }
+
+    /// Whether the WAL here asks for less by now than this standby is held to by it.
+    async fn may_be_lower(&mut self) -> bool {
+        if conf::above(&self.inputs.config.parameters, &self.least).is_empty() {
+            return false;
+        }
+        let before = self.least.clone();
+        if let Err(error) = self.look_at_settings().await {
+            tracing::debug!(%error, "what the WAL was written with can't be looked at");
+        }
+        self.least != before
     }
 
     async fn serve_as_standby(
@@ -269,8 +317,12 @@ impl Instance {
         let mut soon = tokio::time::interval(SOON);
         soon.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut streams = false;
-        let mut unwritten = false;
+        // What is mounted may have changed while PostgreSQL started.
+        let mut unwritten = true;
         let mut slots_due = began;
+        let mut least_due = began + LEAST_CHECK;
+        let mut missing = Missing::default();
+        let left = leader.is_none() && self.has_left();
         loop {
             let full = self.space() == Space::Full;
             let Some(now) = running.as_mut() else { return Ok(Turn::Again) };
@@ -295,6 +347,14 @@ impl Instance {
             {
                 return Ok(Turn::Again);
             }
+            if self.has_left() != left {
+                return Ok(Turn::Again);
+            }
+            if Instant::now() >= least_due {
+                least_due = Instant::now() + LEAST_CHECK;
+                unwritten |= self.may_be_lower().await;
+            }
+            let Some(now) = running.as_mut() else { return Ok(Turn::Again) };
             if self.refresh() || unwritten {
                 if self.fence() == Fence::Up {
                     return Ok(Turn::Again);
@@ -322,6 +382,7 @@ impl Instance {
             }
             match now.session.state().await {
                 Ok(state) if !state.in_recovery => return Err(Trouble::PromotedByOthers),
+                Ok(state) if left => self.report_out(&state, now.postmaster.pid()),
                 Ok(state) if leader.is_none() => self.report_standing(&state, now.end, now.postmaster.pid()),
                 Ok(state) => {
                     self.stands_since = None;
@@ -343,19 +404,47 @@ impl Instance {
                             tracing::warn!(%error, "slots for the others can't be kept");
                         }
                     }
-                    if let Err(error) = configuration.look(&now.session).await {
+                    let parameters = &self.inputs.config.parameters;
+                    if !unwritten && let Err(error) = configuration.look(&now.session, parameters).await {
                         tracing::debug!(%error, "the configuration can't be asked for");
+                    }
+                    let removed = self.complaints.removed().map(|at| at.saturating_duration_since(began));
+                    if let Some((_, followed)) = &leader
+                        && missing.observe(state.replayed, removed, began.elapsed())
+                    {
+                        return self.start_over(followed, running).await;
                     }
                     let written = leader.as_ref().and_then(|(id, _)| self.others.borrow().get(id)?.written);
                     let name = standby.observe(&sample(&state, written), began.elapsed());
                     let notes = self.standby_notes(name, &configuration);
                     self.board.set_vitals(vitals(&state, now.postmaster.pid()));
-                    self.board.report(|report| report.pending_restart = configuration.pending().to_vec());
+                    let held = conf::above(&self.inputs.config.parameters, &self.least);
+                    self.board.report(|report| {
+                        report.pending_restart = configuration.pending().to_vec();
+                        report.lowered = held;
+                        report.parameters = configuration.of();
+                    });
                     self.report_standby(state, name, notes);
                 }
                 Err(error) => self.report_silence(error.to_string()),
             }
         }
+    }
+
+    /// The leader has removed what this log goes on with.
+    async fn start_over(&mut self, followed: &Followed, running: &mut Option<Running>) -> Result<Turn, Trouble> {
+        self.end(running).await;
+        let _ = self.news.send(News::Streaming(None));
+        // Somebody may want to know where it ends by now, and then it is a log like any other.
+        if self.superseded() {
+            return Ok(Turn::Again);
+        }
+        let leader = &followed.place.instance;
+        tracing::warn!(
+            leader,
+            "the leader has removed the WAL that goes on here: this is set aside, and its is copied"
+        );
+        self.copy_anew(&followed.place, followed.term, "it has removed the WAL that goes on here")
     }
 
     fn report_silence(&self, why: String) {
@@ -381,6 +470,17 @@ impl Instance {
                 report.message = Some(format!("there is no leader to follow{end}"));
             });
         }
+    }
+
+    /// That it is out is said at once: its pod waits for it.
+    fn report_out(&mut self, state: &ServerState, postmaster_pid: Option<i32>) {
+        self.board.set_vitals(vitals(state, postmaster_pid));
+        self.board.report(|report| {
+            report.role = Some(InstanceRole::Standby);
+            report.state = InstanceState::NotStreaming;
+            report.accepts_sql = true;
+            report.message = Some("it has left the cluster, and its pod is to go".to_owned());
+        });
     }
 
     fn standby_notes(&self, name: InstanceState, configuration: &Configuration) -> Option<String> {

@@ -13,6 +13,7 @@ use bellwether_core::contract::{Leader, POSTGRES_PORT};
 use bellwether_core::election::{Deadline, MemberId, Position};
 use bellwether_core::fact::Fact;
 use bellwether_core::instance::copying::Failed;
+use bellwether_core::instance::leaving;
 use bellwether_core::instance::start::{LeaseView, Start, VolumeState, start};
 use bellwether_core::wal::{Lsn, SystemIdentifier, Term, Timeline};
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Session, SqlError};
@@ -131,6 +132,8 @@ pub struct Instance {
     pub inputs: Inputs,
     /// The HTTPS server's certificate.
     pub server_tls: watch::Sender<Arc<ServerConfig>>,
+    /// Certificates are in their place that PostgreSQL was not told of yet.
+    pub unread_certificates: bool,
     /// PostgreSQL's last words.
     pub complaints: Complaints,
 }
@@ -214,7 +217,7 @@ impl Instance {
     /// One attempt at what is wanted: until PostgreSQL ends or something else is wanted.
     async fn pursue(&mut self, want: &Want, running: &mut Option<Running>) -> Result<Turn, Trouble> {
         if let Role::Stop(manner) = want.role {
-            let position = self.stop(running, manner).await;
+            let position = self.stop(want.number, running, manner).await;
             let _ = self.news.send(News::Stopped(want.number, position));
             return Ok(Turn::Wait(LOOK_AGAIN_REFUSED));
         }
@@ -230,6 +233,7 @@ impl Instance {
         }
         match &want.role {
             Role::Stand => self.stand(want.number, running).await,
+            Role::Follow { .. } if self.has_left() => self.stay_out(running).await,
             Role::Follow { leader, term } => self.follow(*leader, *term, running).await,
             Role::Lead { term, voters } => self.lead(*term, voters.clone(), running).await,
             Role::Stop(_) => Ok(Turn::Again),
@@ -333,9 +337,11 @@ impl Instance {
         if self.fence() == Fence::Down {
             self.report_fence_lifted();
         }
-        self.peers.set_instances(&self.inputs.config.instances);
-        if let Err(error) = self.places.stage(&self.inputs) {
-            tracing::error!(%error, "certificates can't be staged");
+        let _ = self.wishes.send(Wish::Leaving(leaving::leaving(&self.inputs.config)));
+        self.peers.set_instances(&self.inputs.config.everybody());
+        match self.places.stage(&self.inputs) {
+            Ok(staged) => self.unread_certificates |= staged,
+            Err(error) => tracing::error!(%error, "certificates can't be staged"),
         }
         match crate::http::server_config(&self.places.server_tls) {
             Ok(config) => drop(self.server_tls.send_replace(config)),
@@ -362,6 +368,12 @@ impl Instance {
     ) -> Result<(), Trouble> {
         self.complaints.forget();
         self.fenced_end = None;
+        // What its last run lacked, this one has.
+        self.board.report(|report| {
+            report.pending_restart.clear();
+            report.lowered.clear();
+            report.parameters = None;
+        });
         let launch = Launch {
             guard: self.guard.clone(),
             lock: self.volume.lock(),

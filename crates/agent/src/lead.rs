@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bellwether_api::v1::{InstanceRole, InstanceState};
 use bellwether_core::election::Voters;
-use bellwether_core::instance::history::Told;
+use bellwether_core::instance::history::{Told, leads_on};
 use bellwether_core::wal::{Term, Timeline};
 use bellwether_postgres::signal::{self, StartAs};
 use bellwether_postgres::wal;
@@ -17,6 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::board::Vitals;
 use crate::election::{Log, News, Role};
+use crate::follow::GENTLE_STOP;
 use crate::guard::orders::Order;
 use crate::instance::{As, Instance, Running, TICK, Turn};
 use crate::primary::Primary;
@@ -82,6 +83,7 @@ impl Instance {
                 if let Some(running) = running.as_mut() {
                     running.postmaster.order(Order::Reload).await;
                 }
+                primary.configuration.written();
             }
             Ok(false) => {}
             Err(error) => {
@@ -252,7 +254,27 @@ impl Instance {
             };
             failures = if looked.is_ok() { 0 } else { failures + 1 };
             self.report_primary(&primary, looked, failures);
+            if failures == 0 && self.is_to_restart(&mut primary) {
+                return Ok(self.restart_in_place(running).await);
+            }
         }
+    }
+
+    /// Stops PostgreSQL in order; the next turn starts it as the primary of the same term. The election goes on meanwhile, and the guard
+    /// follows it past this: whoever is to lead instead does not wait for this.
+    async fn restart_in_place(&mut self, running: &mut Option<Running>) -> Turn {
+        if let Some(now) = running.as_mut() {
+            self.board.report(|report| {
+                report.accepts_sql = false;
+                report.message = Some("restarting in place with lower values".to_owned());
+            });
+            now.postmaster.order(Order::StopFast).await;
+            if tokio::time::timeout(GENTLE_STOP, now.postmaster.ended()).await.is_ok() {
+                *running = None;
+            }
+        }
+        self.end(running).await;
+        Turn::Again
     }
 
     fn report_primary(&self, primary: &Primary, looked: Result<(), Trouble>, failures: u32) {
@@ -266,6 +288,8 @@ impl Instance {
                 report.term = Some(primary.term.0);
                 report.accepts_sql = true;
                 report.pending_restart = primary.configuration.pending().to_vec();
+                report.lowered = primary.configuration.lowered().to_vec();
+                report.parameters = primary.configuration.of();
                 report.commits_wait = primary.commits_wait();
                 report.message = notes;
             }
@@ -306,7 +330,9 @@ impl Instance {
         }
         self.keep_roles(primary).await?;
         primary.look_who_streams().await?;
-        primary.configuration.look(&primary.session).await?;
+        if primary.is_configured() {
+            primary.configuration.look(&primary.session, &self.inputs.config.parameters).await?;
+        }
         self.check_acceptance(primary).await
     }
 
@@ -314,6 +340,11 @@ impl Instance {
     fn tell_log(&self, timeline: Timeline, term: Term) {
         let told = self.log.borrow().told.clone();
         if (told.timeline, told.term) == (Some(timeline), Some(term)) {
+            return;
+        }
+        let leads_on = leads_on(self.record.lock().log(), term);
+        if leads_on && let Err(error) = self.remember_log(term, timeline) {
+            tracing::error!(%error, term = term.0, "it can't be kept that this term leads on: nobody is told yet");
             return;
         }
         match wal::forks(&self.volume.pgdata(), timeline) {
@@ -326,13 +357,13 @@ impl Instance {
     }
 
     /// Writes PostgreSQL's configuration. Certificates are reloaded with it, so new ones count as a change.
-    pub(crate) fn write_settings(&self, run_as: RunAs<'_>) -> Result<bool, Trouble> {
+    pub(crate) fn write_settings(&mut self, run_as: RunAs<'_>) -> Result<bool, Trouble> {
         let staged = self.places.stage(&self.inputs)?;
         let pgdata = self.volume.pgdata();
         let identity = self.record.lock().identity();
         let volume = OnVolume { pgdata: &pgdata, identity, least: &self.least, space: self.space() };
         let written =
             settings::write(&self.environment, &self.installation, &self.inputs, &self.places, &volume, run_as)?;
-        Ok(staged || written)
+        Ok(std::mem::take(&mut self.unread_certificates) || staged || written)
     }
 }

@@ -6,12 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bellwether_postgres::log::{self, Level, Record};
 use bellwether_runtime::telemetry;
 use tokio::io::AsyncRead;
+use tokio::time::Instant;
 
 /// The background process that fetches WAL on a standby, as the log calls it.
 const WAL_RECEIVER: &str = "walreceiver";
 
 /// What a standby says at each attempt to find more WAL.
 const WAITING: &str = "waiting for WAL to become available";
+
+/// What a leader says that no longer has the WAL that is asked for.
+const REMOVED: &str = "has already been removed";
 
 /// What PostgreSQL last complained about.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +27,7 @@ pub struct Complaints {
 struct Last {
     fatal: Option<String>,
     streaming: Option<String>,
+    removed: Option<Instant>,
 }
 
 impl Complaints {
@@ -39,6 +44,11 @@ impl Complaints {
         self.last().streaming.clone()
     }
 
+    /// When it last said that the leader no longer has the WAL that it asks for.
+    pub fn removed(&self) -> Option<Instant> {
+        self.last().removed
+    }
+
     /// Something that the server itself could not say.
     pub fn say(&self, why: String) {
         self.last().fatal = Some(why);
@@ -50,7 +60,12 @@ impl Complaints {
         }
         let mut last = self.last();
         match record.backend.as_deref() {
-            Some(WAL_RECEIVER) => last.streaming = Some(first_line(&record.message)),
+            Some(WAL_RECEIVER) => {
+                if record.message.contains(REMOVED) {
+                    last.removed = Some(Instant::now());
+                }
+                last.streaming = Some(first_line(&record.message));
+            }
             // A client's mistakes are the client's; what concerns the server comes from its own processes.
             Some("client backend") => {}
             _ if record.level >= Level::Fatal => last.fatal = Some(first_line(&record.message)),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bellwether_api::v1::DurabilityMode;
-use bellwether_core::contract::{InstanceConfig, POSTGRES_PORT, SUPERUSER, key};
+use bellwether_core::contract::{InstanceConfig, POSTGRES_PORT, Restart, SUPERUSER, key};
 use bellwether_core::election::{MemberId, Voters};
 use bellwether_core::instance::durability;
 use bellwether_core::instance::switchover::{self, Refusal};
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::checkpoint;
 use crate::configuration::Configuration;
 use crate::election::driver::Wish;
-use crate::instance::{Instance, SQL_DEADLINE};
+use crate::instance::{Instance, SQL_DEADLINE, TICK};
 use crate::slots::others;
 use crate::synchronous;
 use crate::trouble::Trouble;
@@ -66,6 +66,8 @@ pub struct Primary {
     waiting: BTreeMap<(i32, String), Instant>,
     /// A switchover that is being prepared. It ends with the lead.
     leaving: JoinSet<()>,
+    /// A restart in place that is being prepared.
+    restarting: JoinSet<()>,
     roles_done: bool,
     reload_due: bool,
     slots_due: Instant,
@@ -102,6 +104,7 @@ impl Primary {
             waiting: BTreeMap::new(),
             asked: None,
             leaving: JoinSet::new(),
+            restarting: JoinSet::new(),
             configuration: Configuration::unknown(),
             refuses_since: None,
             roles_done: false,
@@ -129,6 +132,11 @@ impl Primary {
     /// Whether the configuration has to be written again.
     pub fn take_reload_due(&mut self) -> bool {
         std::mem::take(&mut self.reload_due)
+    }
+
+    /// Whether it has been written.
+    pub fn is_configured(&self) -> bool {
+        !self.reload_due
     }
 
     /// Commits are about to wait for these.
@@ -266,6 +274,24 @@ impl Instance {
         Ok(())
     }
 
+    /// Whether PostgreSQL is to be restarted in place now. It is asked for by the operator, of this very primary, and done only where nothing
+    /// but lower values wait: what is raised, a standby must have first, and what may not start at all is tried on standbys. Clients
+    /// write until the checkpoint is made.
+    pub(crate) fn is_to_restart(&self, primary: &mut Primary) -> bool {
+        let asked = self.inputs.config.restart.as_ref();
+        let me = |asked: &Restart| asked.instance == self.environment.instance && asked.term == primary.term.0;
+        if !asked.is_some_and(me) || !primary.configuration.waits_only_to_be_lower() || !primary.leaving.is_empty() {
+            return false;
+        }
+        if primary.restarting.is_empty() {
+            tracing::info!(lowered = ?primary.configuration.lowered(), "a restart in place is asked for");
+            let socket = self.places.socket.path().to_owned();
+            primary.restarting.spawn(async move { checkpoint::before_stopping(&socket, CHECKPOINT).await });
+            return false;
+        }
+        primary.restarting.try_join_next().is_some()
+    }
+
     /// Roles, passwords and the application's database, as the mounted Secrets have them.
     pub(crate) async fn keep_roles(&self, primary: &mut Primary) -> Result<(), Trouble> {
         if primary.roles_done {
@@ -310,8 +336,9 @@ impl Instance {
         if Instant::now() < primary.slots_due {
             return Ok(());
         }
-        self.keep_slots_as_leader(&primary.session).await?;
-        primary.slots_due = Instant::now() + SLOTS_CHECK;
+        let unneeded = self.keep_slots_as_leader(&primary.session).await?;
+        // Whoever leaves stops to stream in a moment.
+        primary.slots_due = Instant::now() + if unneeded { TICK } else { SLOTS_CHECK };
         Ok(())
     }
 

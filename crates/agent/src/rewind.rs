@@ -38,8 +38,6 @@ const CHECKPOINT: Duration = Duration::from_secs(120);
 /// How long a rewind may take, and the replay after it. It moves what has changed since the fork, and the leader's WAL: one that has not
 /// come to its end by then is no quicker than a copy.
 const REWIND: Duration = Duration::from_secs(1800);
-/// What a leader says that has no longer what would make a rewound copy whole.
-const REMOVED: &str = "has already been removed";
 
 /// The leader whose history this log is to have.
 #[derive(Clone, Debug)]
@@ -75,7 +73,7 @@ impl Instance {
             }
             Some((Repair::Copy(because), _)) => {
                 tracing::warn!(%because, "it is not rewound: what is here is set aside, and the leader's is copied");
-                self.copy_anew(&onto.place, onto.term)
+                self.copy_anew(&onto.place, onto.term, "its log parts from the leader's")
             }
             Some((Repair::Wait(_), _)) | None => Ok(Turn::Again),
         }
@@ -258,7 +256,9 @@ impl Instance {
             if Instant::now() > until {
                 return Some(Trouble::NotWhole(format!("not replayed to {whole_at} within {REWIND:?}")));
             }
-            this.complaints.streaming().filter(|why| why.contains(REMOVED)).map(Trouble::NotWhole)
+            // The leader no longer has what would make it whole.
+            let removed = this.complaints.removed().and_then(|_| this.complaints.streaming());
+            removed.map(Trouble::NotWhole)
         };
         self.launch_unless(As::Standby(None), running, objection).await?;
         let Some(now) = running.as_mut() else { return Err(Trouble::NotWanted) };

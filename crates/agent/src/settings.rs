@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use bellwether_core::contract::{Leader, POSTGRES_PORT, REPLICATION_USER};
 use bellwether_core::election::{MemberId, Voters};
-use bellwether_core::instance::space::Space;
+use bellwether_core::instance::space::{Space, WalRoom};
 use bellwether_core::wal::Term;
 use bellwether_postgres::conf::{self, ConfError, ServerSettings, ServerTls, Upstream, Writes};
 use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
@@ -179,7 +179,7 @@ pub fn write(
             RunAs::Primary(..) if full => Writes::Refused,
             _ => Writes::Accepted,
         },
-        slot_wal_limit_mib: slot_wal_limit_mib(environment),
+        wal_room: wal_room(environment),
         least: match run_as {
             RunAs::Primary(..) => BTreeMap::new(),
             RunAs::Standby(_) | RunAs::Joining(_) => volume.least.clone(),
@@ -199,11 +199,9 @@ pub fn write(
     Ok(changed)
 }
 
-/// An instance that is gone may hold back WAL up to half of the volume: after that it has to be copied anew, which is better
-/// than a primary that stops because its disk is full.
-fn slot_wal_limit_mib(environment: &Environment) -> Option<u64> {
+/// How much of its volume the log may take.
+fn wal_room(environment: &Environment) -> Option<WalRoom> {
     let volume = environment.wal_dir.as_ref().unwrap_or(&environment.data_dir);
     let found = nix::sys::statvfs::statvfs(volume).ok()?;
-    let size = found.blocks() as u64 * found.fragment_size() as u64;
-    Some((size / 2 / 1024 / 1024).clamp(64, i32::MAX as u64))
+    Some(WalRoom::on(found.blocks() as u64 * found.fragment_size() as u64))
 }

@@ -18,8 +18,9 @@ use crate::trouble::Trouble;
 
 impl Instance {
     /// The slots of a leader.
-    pub(crate) async fn keep_slots_as_leader(&self, session: &Session) -> Result<(), Trouble> {
-        let existing = self.keep_slots(session, Place::Leads).await?;
+    /// Answers whether one is there that nobody should need, and that is in use.
+    pub(crate) async fn keep_slots_as_leader(&self, session: &Session) -> Result<bool, Trouble> {
+        let (existing, left) = self.keep_slots(session, Place::Leads).await?;
         let from = |slot: &Slot| match slot.keeps {
             Keeps::From(lsn) if slot.owner == SlotOwner::Bellwether => Some((slot.name.clone(), lsn)),
             _ => None,
@@ -32,7 +33,15 @@ impl Instance {
             }
             changed
         });
-        Ok(())
+        let mut of = BTreeSet::new();
+        for instance in self.inputs.config.everybody() {
+            if left.contains(SlotName::of_instance(&instance).map_err(SettingsError::from)?.as_str()) {
+                of.insert(instance);
+            }
+        }
+        let unneeded = of.iter().any(|instance| self.inputs.config.is_leaving(instance));
+        self.board.report(|report| report.slots = Some(of.into_iter().collect()));
+        Ok(unneeded)
     }
 
     /// The slots of a standby.
@@ -48,8 +57,8 @@ impl Instance {
         self.keep_slots(session, place).await.map(drop)
     }
 
-    /// Makes the slots here what they should be. Answers what was there.
-    async fn keep_slots(&self, session: &Session, place: Place<'_>) -> Result<Vec<Slot>, Trouble> {
+    /// Makes the slots here what they should be. Answers what was there, and the names of what is.
+    async fn keep_slots(&self, session: &Session, place: Place<'_>) -> Result<(Vec<Slot>, BTreeSet<String>), Trouble> {
         let mut wanted = BTreeSet::new();
         for instance in others(&self.inputs.config, &self.environment.instance) {
             wanted.insert(SlotName::of_instance(&instance).map_err(SettingsError::from)?.to_string());
@@ -69,7 +78,9 @@ impl Instance {
                 session.advance_slot(&slot, *to).await?;
             }
         }
-        Ok(existing)
+        let stays = existing.iter().map(|slot| &slot.name).filter(|name| !changes.drop.contains(name));
+        let names = stays.chain(&changes.create).cloned().collect();
+        Ok((existing, names))
     }
 }
 

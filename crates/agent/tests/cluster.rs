@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use bellwether_api::labels;
 use bellwether_api::v1::{DurabilityMode, InstanceRole, InstanceState};
-use bellwether_core::contract::{InstanceConfig, Report};
+use bellwether_core::contract::{InstanceConfig, Leaving, Report};
 use bellwether_core::lease_object::{MEMBERS, SYNC};
+use k8s_openapi::jiff::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support_cluster::Cluster;
@@ -133,6 +134,43 @@ async fn a_leader_that_is_deleted_hands_over_first_and_settings_follow_the_mount
         let root = support_cluster::superuser(&cluster, "orders-2").await;
         slots = root.slots().await.unwrap().len();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_leaves_is_let_go_and_one_that_is_to_stay_after_all_is_let_in_again() {
+    let all = ["orders-1", "orders-2", "orders-3"];
+    let mut cluster = Cluster::new(&config(&all)).await;
+    for (instance, host) in all.into_iter().zip(1..) {
+        cluster.start(instance, host).await;
+    }
+    cluster.wait_for_report("orders-1", "it leads", leads).await;
+    for standby in ["orders-2", "orders-3"] {
+        cluster.wait_for_report(standby, "it streams", streams).await;
+    }
+    cluster.wait_for_voters(2).await;
+    let identity = cluster.report("orders-3").await.identity.unwrap();
+    let recorded = async |key: &str| cluster.lease().await.metadata.annotations.unwrap()[key].contains(&identity);
+    let keeps = |report: &Report, names: &[&str]| report.slots.as_deref().is_some_and(|slots| slots == names);
+    assert!(recorded(MEMBERS).await && recorded(SYNC).await);
+    cluster.wait_for_report("orders-1", "it keeps a slot for both", |report| keeps(report, &all[1..])).await;
+
+    // It may leave: commits count on it no more, then it is no member, then it stops to stream, and then its slot goes.
+    let mut fewer = config(&all[..2]);
+    fewer.leaving = vec![Leaving { instance: "orders-3".into(), since: Timestamp::UNIX_EPOCH }];
+    cluster.configure(&fewer);
+    let left = |report: &Report| report.state == InstanceState::NotStreaming;
+    let report = cluster.wait_for_report("orders-3", "it has left", left).await;
+    assert!(report.message.is_some_and(|message| message.contains("left")));
+    assert!(!recorded(MEMBERS).await && !recorded(SYNC).await);
+    cluster.wait_for_report("orders-1", "its slot is gone", |report| keeps(report, &all[1..2])).await;
+    let app = cluster.connect("orders-1", 1, "first").await.unwrap();
+    app.run_script("insert into greetings values ('without it')").await.unwrap();
+
+    // Somebody changes their mind.
+    cluster.configure(&config(&all));
+    cluster.wait_for_report("orders-3", "it streams again", streams).await;
+    support::eventually("it is a member again", async || recorded(MEMBERS).await && recorded(SYNC).await).await;
+    assert_eq!(cluster.lease().await.spec.unwrap().lease_transitions, Some(1), "and nobody else led");
 }
 
 #[tokio::test(flavor = "multi_thread")]

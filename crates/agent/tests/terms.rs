@@ -112,6 +112,38 @@ async fn a_standby_that_has_not_heard_of_a_term_does_not_count_in_it() {
     .await;
 }
 
+/// The Lease is made anew, and the leader goes on in a later term with the PostgreSQL that it has. When that crashes and nobody answers, it
+/// starts again in place. Had that begun a timeline, those who are connected in this very term would have confirmed WAL of it while
+/// their agents take it for that of the term before: they would be passed over for one that has less.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_goes_on_in_a_later_term_begins_no_timeline_that_nobody_was_told_of() {
+    let cluster = cluster().await;
+    cluster.renew_lease().await;
+    cluster.wait_for_report("orders-1", "it leads on", leads_in(2)).await;
+    for standby in ["orders-2", "orders-3"] {
+        cluster.wait_for_report(standby, "it streams", streams_in(2)).await;
+    }
+    cluster.wait_for_voters(2).await;
+    // Only now: one that hears of its own write from another before it is answered stops, and is promoted in this term.
+    let before = cluster.report("orders-1").await;
+    let frozen = ["orders-2", "orders-3"].map(|standby| Pid::from_raw(cluster.agent(standby)));
+    frozen.iter().for_each(|agent| kill(*agent, Signal::SIGSTOP).unwrap());
+    let postmaster = cluster.postmaster("orders-1");
+    kill(Pid::from_raw(postmaster), Signal::SIGKILL).unwrap();
+    support::eventually("it starts again in place, and those who are connected confirm", async || {
+        let Ok(app) = cluster.connect("orders-1", 1, "first").await else { return false };
+        app.run_script("insert into greetings values ('again')").await.is_ok()
+    })
+    .await;
+    let after = cluster.wait_for_report("orders-1", "it leads", leads_in(2)).await;
+    assert_ne!(cluster.postmaster("orders-1"), postmaster);
+    assert_eq!(after.timeline, before.timeline, "they follow in this term, and know of no other timeline in it");
+    frozen.iter().for_each(|agent| kill(*agent, Signal::SIGCONT).unwrap());
+    for standby in ["orders-2", "orders-3"] {
+        cluster.wait_for_report(standby, "it streams", streams_in(2)).await;
+    }
+}
+
 /// Sessions in the middle of everything: one that has written and not committed, one that computes, one that waits for a lock, one that asks
 /// for nothing. None of them keeps a switchover waiting, nothing that was acknowledged is missing, and the former primary's log is the
 /// beginning of the new one's.

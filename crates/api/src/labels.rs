@@ -37,6 +37,8 @@ pub const NOT_AFTER: &str = "bellwether.dev/not-after";
 /// Annotation on what a certificate authority issued or is copied into: when that authority expires, which tells one authority
 /// from the next. Written by the operator.
 pub const ISSUER_NOT_AFTER: &str = "bellwether.dev/issuer-not-after";
+/// Annotation on the application's Secret: UID and version of the user's own Secret that its password was taken from. Written by the operator.
+pub const PASSWORD_FROM: &str = "bellwether.dev/password-from";
 /// Annotation on pods: a hash of what a restart would be needed for. Written by the operator.
 pub const POD_HASH: &str = "bellwether.dev/pod-hash";
 /// Annotation on pods: a hash of the configuration that there is to read, so that kubelets read it at once. Written by the operator.
@@ -47,6 +49,9 @@ pub const APPLIED_HASH: &str = "bellwether.dev/applied-hash";
 /// Annotation on a `PostgresCluster`: instances whose PostgreSQL is to be stopped, separated by commas. Written by people, or for them by
 /// `bellwether fence`; we only read it.
 pub const FENCED: &str = "bellwether.dev/fenced";
+
+/// Annotation on a `PostgresCluster`: `true` while no rollout and no scale-down may begin a new step. Written by people; we only read it.
+pub const PAUSED: &str = "bellwether.dev/paused";
 
 /// The field manager of the operator's server-side applies.
 pub const OPERATOR_MANAGER: &str = "bellwether-operator";

@@ -38,12 +38,26 @@ reasons! {
     Joining,
     /// An instance is restarting.
     Restarting,
+    /// A change that needs a restart is being rolled out, one instance at a time.
+    RollingOut,
+    /// A rollout stopped, because an instance did not come back as the spec now has it.
+    RolloutStalled,
+    /// Somebody paused the cluster: no rollout and no scale-down begins a new step.
+    Paused,
     /// No instance accepts writes.
     NoPrimary,
     /// Commits wait, because too few standbys stream to acknowledge them. Reads work.
     NoSynchronousStandby,
     /// A volume is full. On a primary writes are refused, a standby receives nothing; reads work.
     VolumeFull,
+    /// The volume behind an instance's claim is gone.
+    VolumeLost,
+    /// A pod is to be gone, and its node does not say that it is.
+    NodeLost,
+    /// A volume is smaller than the spec asks for, and is being made larger.
+    VolumeGrowing,
+    /// A volume is smaller than the spec asks for, and its storage does not make it larger.
+    VolumeNotGrown,
     /// An instance is down or doesn't stream.
     ReplicaUnhealthy,
     /// PostgreSQL on an instance is stopped because a person wants it so.

@@ -7,7 +7,7 @@ use bellwether_api::reason::Reason;
 
 #[test]
 fn every_reason_has_a_runbook_and_every_runbook_a_reason() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/runbooks");
+    let directory = Path::new(env!("BELLWETHER_ROOT")).join("docs/runbooks");
     let pages: BTreeSet<_> = std::fs::read_dir(&directory)
         .expect("there are runbooks")
         .map(|entry| entry.expect("readable").file_name().into_string().expect("a readable name"))
@@ -20,7 +20,7 @@ fn every_reason_has_a_runbook_and_every_runbook_a_reason() {
 #[test]
 fn a_runbook_says_what_it_means_what_happens_and_what_to_do() {
     for reason in Reason::ALL {
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/runbooks/{reason}.md"));
+        let page = Path::new(env!("BELLWETHER_ROOT")).join(format!("docs/runbooks/{reason}.md"));
         let text = std::fs::read_to_string(&page).expect("the page is there");
         assert!(text.starts_with(&format!("# {reason}\n")), "{reason}: the title is the reason");
         for heading in ["## What it means", "## What Bellwether does by itself", "## What you do", "## How to look"] {

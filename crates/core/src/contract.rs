@@ -7,9 +7,11 @@
 use std::collections::BTreeMap;
 
 use bellwether_api::v1::{DurabilityMode, Initdb, InstanceRole, InstanceState};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::instance::space::VolumeKind;
+use crate::object;
 use crate::wal::{SystemIdentifier, Timeline};
 
 /// Names of the environment variables that a pod's container gets.
@@ -143,6 +145,10 @@ pub struct InstanceConfig {
     pub durability: Option<DurabilityMode>,
     /// The instances that belong to the cluster; slots exist for these.
     pub instances: Vec<String>,
+    /// Instances that are on their way out, and in `instances` no more: whoever leads lets them leave the members of the election, and drops their
+    /// slots once nobody streams from them. All are talked to until they are gone: an acknowledged commit may be on nobody else.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub leaving: Vec<Leaving>,
     /// The instance that may initialise the cluster if nobody ever has: exactly one, chosen by the operator.
     pub bootstrap_instance: String,
     /// The system identifier that the operator knows of, from status or from adopted volumes. When it is set, nobody may
@@ -152,6 +158,48 @@ pub struct InstanceConfig {
     pub wal_volume: bool,
     /// Instances whose PostgreSQL is to be stopped, and to stay so.
     pub fenced: Vec<String>,
+    /// The primary that is to restart PostgreSQL in place, because nothing but lower values wait for it ([`Report::lowered`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
+}
+
+impl InstanceConfig {
+    /// Whether this instance is on its way out.
+    pub fn is_leaving(&self, instance: &str) -> bool {
+        self.leaving.iter().any(|leaving| leaving.instance == instance)
+    }
+
+    /// Everybody who may be talked to.
+    pub fn everybody(&self) -> Vec<String> {
+        let leaving = self.leaving.iter().map(|leaving| leaving.instance.clone());
+        self.instances.iter().cloned().chain(leaving).collect()
+    }
+}
+
+/// An instance that is on its way out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Leaving {
+    /// Which.
+    pub instance: String,
+    /// Since when, by the operator's clock.
+    pub since: Timestamp,
+}
+
+/// A restart in place that is asked of a primary. It is for the one that is asked, and not for its successors: one that could not start
+/// with the lower values is replaced, and its successor would fail in the same way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Restart {
+    /// The primary.
+    pub instance: String,
+    /// The term in which it leads.
+    pub term: u64,
+}
+
+/// Which parameters an agent speaks of ([`Report::parameters`]).
+pub fn parameters_hash(parameters: &BTreeMap<String, String>) -> String {
+    object::hash(&serde_json::json!(parameters))
 }
 
 /// What an agent says about itself, in the annotation [`bellwether_api::labels::REPORT`] of its own pod: coarse, and
@@ -179,8 +227,17 @@ pub struct Report {
     pub message: Option<String>,
     /// Parameters whose new value waits for a restart of PostgreSQL.
     pub pending_restart: Vec<String>,
+    /// Parameters that a standby must not have below its primary's, and that are to be lower. On a primary: those of `pending_restart` that only
+    /// its restart as primary lowers. On a standby: those that it has above the spec, because its WAL was written with more.
+    pub lowered: Vec<String>,
+    /// The hash of the parameters that this is said of ([`parameters_hash`]); nothing before PostgreSQL was asked, or by an older agent.
+    pub parameters: Option<String>,
     /// PostgreSQL's full version, such as `17.6`.
     pub postgres_version: Option<String>,
+    /// Who it is to the election: the identity of its volume, as the Lease has it among the members. Nothing by an older agent.
+    pub identity: Option<String>,
+    /// On a primary: the instances that it keeps a replication slot for. Nothing by others, or by an older agent.
+    pub slots: Option<Vec<String>>,
     /// Version of the agent.
     pub agent_version: String,
 }

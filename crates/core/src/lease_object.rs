@@ -7,7 +7,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::election::{LeaseContent, LeaseUid, LeaseVersion, LeaseView, MemberId, Members, Rule, Span, Sync, Voters};
+use crate::election::{
+    Edition, LeaseContent, LeaseUid, LeaseVersion, LeaseView, MemberId, Members, Rule, Span, Sync, Voters,
+};
 use crate::force;
 use crate::wal::Term;
 
@@ -15,10 +17,15 @@ use crate::wal::Term;
 pub const MEMBERS: &str = "bellwether.dev/members";
 /// Annotation on the Lease: the rules of synchronous replication, JSON. Written by the holder's agent.
 pub const SYNC: &str = "bellwether.dev/sync";
+/// Annotation on the Lease: how often members and sync were changed, a number. Written by the holder's agent.
+pub const EDITION: &str = "bellwether.dev/edition";
 
 /// Annotation on the Lease: a person or a program wants another primary, this instance or `any`. Whoever writes the Lease next removes it: a
 /// request is for the primary that is asked, and not for its successors.
 pub const SWITCHOVER: &str = "bellwether.dev/switchover";
+
+/// Annotation on the Lease: when the operator asked for that, for a rollout. It tells its own request from a person's, and is removed with it.
+pub const SWITCHOVER_ASKED: &str = "bellwether.dev/switchover-asked";
 
 /// Whom somebody wants as primary.
 pub fn switchover(object: &Value) -> Option<&str> {
@@ -75,6 +82,7 @@ pub fn read(object: &Value, lease: Span) -> Result<LeaseView, Unreadable> {
         members: members(&metadata["annotations"][MEMBERS])?,
         sync: sync(&metadata["annotations"][SYNC])?,
         duration: seconds.map_or(lease, |seconds| Span(seconds * 1_000)),
+        edition: edition(&metadata["annotations"][EDITION])?,
     };
     Ok(LeaseView { uid: LeaseUid(uid.0), version, content })
 }
@@ -90,6 +98,12 @@ fn sync(annotation: &Value) -> Result<Sync, Unreadable> {
     let bad = || Unreadable { field: SYNC, found: text.to_owned(), expected: "a list of rules" };
     let rules: Vec<Written> = serde_json::from_str(text).map_err(|_| bad())?;
     rules.into_iter().map(|rule| understood(rule).ok_or_else(bad)).collect()
+}
+
+fn edition(annotation: &Value) -> Result<Edition, Unreadable> {
+    let Some(text) = annotation.as_str() else { return Ok(Edition::default()) };
+    let bad = |_| Unreadable { field: EDITION, found: text.to_owned(), expected: "a number" };
+    text.parse().map(Edition).map_err(bad)
 }
 
 fn understood(rule: Written) -> Option<Rule> {
@@ -121,6 +135,7 @@ pub fn written(seen: &Value, version: LeaseVersion, content: &LeaseContent, now:
     }
     if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
         annotations.remove(SWITCHOVER);
+        annotations.remove(SWITCHOVER_ASKED);
         annotations.remove(force::WISH);
     }
     let texts = |all: &Members| all.iter().map(|id| id.to_string()).collect::<Vec<_>>();
@@ -135,6 +150,7 @@ pub fn written(seen: &Value, version: LeaseVersion, content: &LeaseContent, now:
     let rules: Vec<_> = content.sync.rules().map(rule).collect();
     object["metadata"]["annotations"][MEMBERS] = json!(texts(&content.members)).to_string().into();
     object["metadata"]["annotations"][SYNC] = json!(rules).to_string().into();
+    object["metadata"]["annotations"][EDITION] = content.edition.0.to_string().into();
     object["spec"]["holderIdentity"] = content.holder.map_or(Value::Null, |holder| holder.to_string().into());
     object["spec"]["leaseTransitions"] = content.term.map_or(Value::Null, |term| term.0.into());
     object["spec"]["renewTime"] = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string().into();
@@ -166,6 +182,7 @@ mod tests {
                 .left_by(Some(B))
                 .joined_by(Voters::new(1, both.without(A))),
             duration: Span(6_000),
+            edition: Edition(9),
         }
     }
 
@@ -186,7 +203,7 @@ mod tests {
     #[test]
     fn what_somebody_wishes_ends_with_the_next_write_and_what_was_done_stays() {
         let mut seen = empty();
-        for key in [SWITCHOVER, force::WISH, force::RECORD] {
+        for key in [SWITCHOVER, SWITCHOVER_ASKED, force::WISH, force::RECORD] {
             seen["metadata"]["annotations"][key] = "x".into();
         }
         let object = written(&seen, LeaseVersion(5), &content(), Timestamp::UNIX_EPOCH);

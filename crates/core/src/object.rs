@@ -120,11 +120,7 @@ impl Desired {
 
     /// Whether `observed` is what we want but for an owner.
     pub fn lacks_only_owners(&self, observed: &Value) -> bool {
-        let mut rest = self.clone();
-        if let Some(metadata) = Arc::make_mut(&mut rest.value)["metadata"].as_object_mut() {
-            metadata.remove("ownerReferences");
-        }
-        rest.holds_in(observed) && !self.holds_in(observed)
+        self.holds_but_for(Some("ownerReferences"), observed) && !self.holds_in(observed)
     }
 
     /// The hash of what is wanted, as it is kept in the annotation.
@@ -140,11 +136,22 @@ impl Desired {
 
     /// Whether `observed` already is what we want.
     pub fn holds_in(&self, observed: &Value) -> bool {
+        self.holds_but_for(None, observed)
+    }
+
+    /// The same, whatever we say of one field of the metadata.
+    fn holds_but_for(&self, ignored: Option<&str>, observed: &Value) -> bool {
         let Some(observed) = observed.as_object() else { return false };
         // Items of a list come without `apiVersion` and `kind`.
         let mut said =
             self.value.as_object().into_iter().flatten().filter(|(key, _)| *key != "apiVersion" && *key != "kind");
-        said.all(|(key, value)| field_holds(key, value, observed.get(key)))
+        said.all(|(key, value)| match (value, observed.get(key)) {
+            (Value::Object(want), Some(Value::Object(have))) if key == "metadata" => {
+                let mut want = want.iter().filter(|(key, _)| Some(key.as_str()) != ignored);
+                want.all(|(key, value)| field_holds(key, value, have.get(key)))
+            }
+            (value, observed) => field_holds(key, value, observed),
+        })
     }
 }
 

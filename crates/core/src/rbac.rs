@@ -57,14 +57,16 @@ pub fn leader_rules() -> Vec<PolicyRule> {
 /// Every child is cached (list, watch) and applied (patch, and create where there is none yet). Beyond that:
 fn operator_verbs(kind: Kind) -> &'static [&'static str] {
     match kind {
-        // Looked at afresh before its volume is deleted; told of a new configuration; removed on scale-down or after eviction.
+        // Looked at afresh before its volume is deleted; told of a new configuration; removed on scale-down, for a rollout or
+        // after eviction.
         Kind::Pod => &["get", "list", "watch", "create", "patch", "delete"],
         // Removed where the cluster says `onDelete: Delete`.
         Kind::PersistentVolumeClaim => &["list", "watch", "create", "patch", "delete"],
         // What is in one is not kept in a cache, so it is read when the next one is made from it.
         Kind::Secret => &["get", "list", "watch", "create", "patch"],
-        // Only created. Kubernetes lets nobody grant what they don't have, and the agents get `get` and `update` from us.
-        Kind::Lease => &["get", "list", "watch", "create", "update"],
+        // Created; annotated when a rollout wants another primary; looked at afresh before an instance is restarted. Kubernetes lets nobody
+        // grant what they don't have, and the agents get `update` from us.
+        Kind::Lease => &["get", "list", "watch", "create", "patch", "update"],
         // `get` is the agents' too.
         Kind::EndpointSlice => &["get", "list", "watch", "create", "patch"],
         _ => &["list", "watch", "create", "patch"],

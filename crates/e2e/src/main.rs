@@ -17,7 +17,7 @@ mod scenario;
 mod target;
 mod world;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -133,7 +133,7 @@ impl Of {
             },
             helm: self.helm,
             probe: self.probe.filter(|path| !path.as_os_str().is_empty()),
-            sources: Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."),
+            sources: PathBuf::from(env!("BELLWETHER_ROOT")),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Which loopback addresses one `bellwether up` uses: a /16 of its own, `127.N.0.0`.
 //!
 //! The range is claimed by listening on one port in it, which any kind of death releases and which is scoped exactly as the
-//! addresses are. It is kept in the data directory, because Services keep their addresses for life. Never: two homes on one
-//! range, or an address that a stranger listens on.
+//! addresses are. It is kept in the data directory, because Services keep their addresses for life; where a directory begins to look for one
+//! follows from its name, so that one that is stopped seldom finds another on its range. Never: two homes on one range, or an
+//! address that a stranger listens on.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::path::Path;
@@ -108,7 +110,7 @@ impl Range {
         Pool { range: self, subnets: (16, 254), last: None }
     }
 
-    /// Takes the range that `file` keeps, or the wanted one, or the first free one, and keeps it in `file`.
+    /// Takes the range that `file` keeps, or the wanted one, or one that is free, and keeps it in `file`.
     pub fn claim(file: &Path, wanted: Option<Self>) -> Result<Claim, RangeError> {
         let io = |source| RangeError::Io { path: file.display().to_string(), source };
         let kept = match std::fs::read_to_string(file) {
@@ -119,7 +121,7 @@ impl Range {
         let claim = match (kept, wanted) {
             (Some(kept), Some(wanted)) if kept != wanted => return Err(RangeError::Kept { wanted, kept }),
             (Some(range), _) | (None, Some(range)) => range.take()?,
-            (None, None) => first_free()?,
+            (None, None) => free(beginning(file))?,
         };
         if kept.is_none() {
             std::fs::write(file, format!("{}\n", claim.range)).map_err(io)?;
@@ -140,7 +142,15 @@ impl Range {
     }
 }
 
-fn first_free() -> Result<Claim, RangeError> {
+/// Where a directory begins to look.
+fn beginning(file: &Path) -> u8 {
+    let mut hash = DefaultHasher::new();
+    file.hash(&mut hash);
+    FIRST + u8::try_from(hash.finish() % u64::from(LAST - FIRST)).unwrap_or(0)
+}
+
+/// The first that is free, from here on and then from the beginning.
+fn free(from: u8) -> Result<Claim, RangeError> {
     for port in [POSTGRES_PORT, AGENT_PORT, PEER_PORT, CLAIM_PORT] {
         let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
         let taken = |n: u8| TcpListener::bind((Ipv4Addr::new(127, n, 255, 254), port)).is_err();
@@ -148,7 +158,8 @@ fn first_free() -> Result<Claim, RangeError> {
             return Err(RangeError::PortTakenEverywhere { port, by: listener_of(everywhere) });
         }
     }
-    (FIRST..LAST).find_map(|n| Range(n).take().ok()).map_or_else(|| Range(LAST).take(), Ok)
+    let mut all = (from..=LAST).chain(FIRST..from);
+    all.find_map(|n| Range(n).take().ok()).map_or_else(|| Range(LAST).take(), Ok)
 }
 
 /// " by pid 12 (postgres)", or nothing when that can't be seen.

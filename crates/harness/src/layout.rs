@@ -132,7 +132,7 @@ impl Layout {
         let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).unwrap_or_else(|| {
             PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache")
         });
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/kubernetes");
+        let sources = Path::new(env!("BELLWETHER_ROOT")).join("hack/kubernetes");
         Layout { cache: cache.join("bellwether"), sources }
     }
 

@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn the_shipped_program_has_what_it_is_known_to_have_and_no_macros() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let packages = linked(&root, "bellwether", "x86_64-unknown-linux-gnu").expect("cargo tree");
+        let root = Path::new(env!("BELLWETHER_ROOT"));
+        let packages = linked(root, "bellwether", "x86_64-unknown-linux-gnu").expect("cargo tree");
         let has = |name: &str| packages.iter().any(|package| package.name == name);
         assert_eq!(packages[0].name, "bellwether");
         assert!(has("rustls") && has("kube-client") && has("tokio") && has("bellwether-agent"));

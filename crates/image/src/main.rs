@@ -78,8 +78,8 @@ fn run(options: &Options) -> Result<String, ImageError> {
     let program = fs::read(&options.binary).map_err(file(&options.binary))?;
     let path = || options.binary.display().to_string();
     let architecture = binary::architecture(&program).map_err(|why| ImageError::Binary { path: path(), why })?;
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let packages = dependencies::linked(&root, "bellwether", &options.target)?;
+    let root = Path::new(env!("BELLWETHER_ROOT"));
+    let packages = dependencies::linked(root, "bellwether", &options.target)?;
     let created = created(options.epoch);
     let hash: String = Sha256::digest(&program).iter().map(|byte| format!("{byte:02x}")).collect();
     let sbom = sbom::document(&packages, &options.library, &hash, &created).unwrap_or_default();

@@ -7,7 +7,7 @@ use bellwether_core::election::{
 };
 use bellwether_core::fact::Fact;
 
-use crate::world::{API, Body, Call, NODES, NOW, Packet, Primary, World};
+use crate::world::{API, Body, Call, Drain, NODES, NOW, Packet, Primary, World};
 
 /// A broken promise: which, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +118,12 @@ fn carry_out(world: &mut World, at: usize, effect: Effect, rules: &Rules) -> Res
         Effect::StopPostgres => {
             node.primary = None;
             let position = node.position();
-            happen(world, at, Event::PostgresStopped { position }, rules)?;
+            if node.drain == Drain::Wanted {
+                node.drain = Drain::Done;
+                happen(world, at, Event::PostgresDrained { position }, rules)?;
+            } else {
+                happen(world, at, Event::PostgresStopped { position }, rules)?;
+            }
         }
         Effect::Lead { term, voters } => {
             let until = node.agent.as_ref().and_then(|agent| agent.tenure(NOW)).map_or(Deadline::At(NOW), |t| t.until);
@@ -304,9 +309,14 @@ pub fn wake(world: &mut World, at: usize, rules: &Rules) -> Result<(), Violation
     if rules.guarded() && node.primary.as_ref().is_some_and(|primary| primary.guard.passed(NOW)) {
         node.primary = None;
     }
+    let drained = std::mem::replace(&mut node.drain, Drain::No) == Drain::Done;
     let (over, waiting) = std::mem::take(&mut node.calls).into_iter().partition(|call| call.age >= TIMEOUT);
     node.calls = waiting;
     let over: Vec<Call> = over;
+    if drained {
+        let position = world.nodes[at].position();
+        happen(world, at, Event::PostgresStopped { position }, rules)?;
+    }
     for call in over {
         let request = call.request;
         let event = match call.write {
@@ -356,7 +366,9 @@ pub fn connected(world: &World, from: usize, to: usize, rules: &Rules) -> bool {
 /// A standby receives everything that its primary has.
 pub fn stream(world: &mut World, from: usize, to: usize) {
     let log = world.nodes[from].log.clone();
-    Arc::make_mut(&mut world.nodes[to]).log = log;
+    let standby = Arc::make_mut(&mut world.nodes[to]);
+    standby.log = log;
+    standby.lagging = false;
     acknowledge(world, from);
 }
 

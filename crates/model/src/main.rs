@@ -9,7 +9,7 @@ use std::time::Instant;
 use bellwether_core::election::Plant;
 use bellwether_model::explore::{Limits, Report, explore};
 use bellwether_model::plants::{Expected, expected};
-use bellwether_model::scenario::{SCENARIOS, Scenario, begin};
+use bellwether_model::scenario::{SCENARIOS, Scenario, When, begin};
 use bellwether_model::trace::tell;
 use bellwether_model::walk::walk;
 use clap::Parser;
@@ -24,6 +24,9 @@ struct Arguments {
     /// Only this scenario.
     #[arg(long)]
     scenario: Option<String>,
+    /// Every scenario, also those that take minutes of their own.
+    #[arg(long)]
+    all: bool,
     /// Faults in one run, instead of the scenario's.
     #[arg(long)]
     faults: Option<u8>,
@@ -70,8 +73,15 @@ fn main() -> ExitCode {
         }
     };
     let scenarios: Vec<Scenario> = match arguments.scenario.as_deref() {
-        None => SCENARIOS.to_vec(),
-        Some(name) => Scenario::named(name).into_iter().collect(),
+        None => SCENARIOS.iter().copied().filter(|one| arguments.all || one.when == When::Always).collect(),
+        Some(name) => match Scenario::named(name) {
+            Some(scenario) => vec![scenario],
+            None => {
+                println!("there is no scenario named {name:?}; there are:");
+                SCENARIOS.iter().for_each(|one| println!("  {:16} {}", one.name, one.about));
+                return ExitCode::FAILURE;
+            }
+        },
     };
     if arguments.all_plants {
         return all_plants(&arguments);

@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use bellwether_core::election::{Event, Force, LeaseContent, LeaseVersion, MemberId, Plant, Sync, Whom};
+use bellwether_core::election::{Edition, Event, Force, LeaseContent, LeaseVersion, MemberId, Plant, Sync, Whom};
 use bellwether_core::wal::Term;
 
 use crate::act::{Rules, Violation, acknowledge, arrive, connected, happen, in_force, start, stream, voters_in_force};
 use crate::passing::{Pace, tick, to_instance};
-use crate::world::{API, Body, NOBODY, NODES, NOW, Node, Packet, World, channel};
+use crate::world::{API, Body, Drain, NOBODY, NODES, NOW, Node, Packet, World, channel};
 
 /// One thing that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,8 +33,9 @@ pub enum Move {
     Recreate,
     /// A client commits, and these standbys receive it at once; the others lag.
     Commit(usize, u8),
-    /// A standby lags no longer.
-    CatchUp(usize),
+    /// These standbys lag no longer, and one tick passes. Whether one lags is asked only then, so when it ceased to since the last one makes no
+    /// difference.
+    CatchUp(u8),
     /// A switchover is asked for.
     Switchover(usize),
     /// A person wants this one to lead, whatever is lost by it.
@@ -102,6 +103,8 @@ pub fn moves(world: &World, rules: &Rules) -> Vec<Move> {
 fn between_ticks(world: &World, over: bool, rules: &Rules, all: &mut Vec<Move>) {
     if !over {
         all.push(Move::Tick);
+        let lagging = (0..NODES).filter(|node| world.nodes[*node].lagging).fold(0, |set, node| set | 1 << node);
+        all.extend((1..1_u8 << NODES).filter(|set| set & !lagging == 0).map(Move::CatchUp));
     }
     for node in 0..NODES {
         let it = &world.nodes[node];
@@ -116,9 +119,6 @@ fn between_ticks(world: &World, over: bool, rules: &Rules, all: &mut Vec<Move>) 
         }
         if world.env.forces > 0 && it.awake() && world.shared.lease.is_some() {
             all.push(Move::Force(node));
-        }
-        if it.lagging {
-            all.push(Move::CatchUp(node));
         }
         if world.env.commits > 0 && it.writable(rules.guarded()) {
             commits(world, node, rules, all);
@@ -313,7 +313,14 @@ fn perform(world: &mut World, which: Move, rules: &Rules) -> Result<(), Violatio
         Move::Recreate => {
             let members = world.nodes.iter().filter(|node| node.lives > 0).map(|node| node.id).collect();
             let duration = rules.settings.lease;
-            let content = LeaseContent { holder: None, term: None, members, sync: Sync::default(), duration };
+            let content = LeaseContent {
+                holder: None,
+                term: None,
+                members,
+                sync: Sync::default(),
+                duration,
+                edition: Edition(0),
+            };
             world.set_lease(Some(content));
             Ok(())
         }
@@ -333,12 +340,15 @@ fn perform(world: &mut World, which: Move, rules: &Rules) -> Result<(), Violatio
             }
             Ok(())
         }
-        Move::CatchUp(node) => {
-            Arc::make_mut(&mut world.nodes[node]).lagging = false;
-            Ok(())
+        Move::CatchUp(those) => {
+            for node in (0..NODES).filter(|node| those & (1 << node) != 0) {
+                Arc::make_mut(&mut world.nodes[node]).lagging = false;
+            }
+            tick(world, Pace::Even, rules)
         }
         Move::Switchover(node) => {
             world.env.switchovers -= 1;
+            Arc::make_mut(&mut world.nodes[node]).drain = Drain::Wanted;
             happen(world, node, Event::Switchover { target: None }, rules)
         }
         Move::Force(node) => {
@@ -474,6 +484,7 @@ fn crash(world: &mut World, node: usize, rules: &Rules) {
     it.frozen = false;
     it.inbox.clear();
     it.primary = None;
+    it.drain = Drain::No;
     it.receiver = None;
     it.lagging = false;
     it.calls.clear();

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bellwether_core::election::{
-    Ages, LeaseVersion, LeaseView, LeaseWrite, Message, Names, Outcome, Phase, Plant, RequestId, Span,
+    Ages, Edition, LeaseVersion, LeaseView, LeaseWrite, Message, Names, Outcome, Phase, Plant, RequestId, Span,
 };
 
 use crate::act::{Rules, TIMEOUT, Violation, replicate, wake};
@@ -40,7 +40,7 @@ pub fn tick(world: &mut World, pace: Pace, rules: &Rules) -> Result<(), Violatio
     }
     if rules.ages == Ages::Merged {
         shorten(world);
-        rename(world);
+        rename(world, rules);
     }
     if !outstanding(world) && !positions_told(world) {
         // What every volume holds is as if it had always been there: a client may commit again. Not while somebody remembers where a
@@ -70,7 +70,7 @@ fn age(node: &mut Node, by: Span, ages: Ages) {
 }
 
 /// The state that stands for this one and for all that behave alike.
-pub fn merged(world: &World) -> World {
+pub fn merged(world: &World, rules: &Rules) -> World {
     let mut world = world.clone();
     for node in &mut world.nodes {
         let node = Arc::make_mut(node);
@@ -82,7 +82,7 @@ pub fn merged(world: &World) -> World {
         }
     }
     shorten(&mut world);
-    rename(&mut world);
+    rename(&mut world, rules);
     world
 }
 
@@ -129,8 +129,10 @@ fn shorten(world: &mut World) {
     acknowledged.iter_mut().for_each(|(place, _)| *place -= dropped as u8);
 }
 
-/// Gives requests and versions the smallest names that keep their order.
-fn rename(world: &mut World) {
+/// Gives requests, versions and editions the smallest names that keep their order. A Lease that is never put back has no use for editions.
+fn rename(world: &mut World, rules: &Rules) {
+    let editions = if rules.faults.lease { editions(world) } else { vec![] };
+    let edition = |old: Edition| Edition(editions.partition_point(|known| *known < old) as u64);
     let versions = versions(world);
     let version = |old: LeaseVersion| LeaseVersion(versions.partition_point(|known| *known < old) as u64 + 1);
     let numbers: [Vec<RequestId>; NODES] = std::array::from_fn(|at| requests(&world.nodes[at]));
@@ -152,13 +154,14 @@ fn rename(world: &mut World) {
         let (owner, life) = owner(&packet.body);
         let current = owner < NODES && lives[owner] == life;
         let request = |old| if current { number(owner, old) } else { RequestId(0) };
-        let names = Names { version: &version, request: &request };
+        let names = Names { version: &version, request: &request, edition: &edition };
         match &mut packet.body {
             Body::Peer { message, .. } => message.rename(&names),
             Body::Read { request: old, .. } => *old = request(*old),
             Body::Write { request: old, write, .. } => {
                 *old = request(*old);
                 write.base = version(write.base);
+                write.content.edition = edition(write.content.edition);
             }
             Body::Sight { request: old, view, .. } => {
                 *old = old.map(request);
@@ -175,14 +178,18 @@ fn rename(world: &mut World) {
     let mut nodes = world.nodes.clone();
     for (at, node) in nodes.iter_mut().enumerate() {
         let request = |old| number(at, old);
-        let names = Names { version: &version, request: &request };
+        let names = Names { version: &version, request: &request, edition: &edition };
         let node = Arc::make_mut(node);
+        node.memory.edition = edition(node.memory.edition);
         if let Some(agent) = &mut node.agent {
             agent.rename(&names);
         }
         for call in &mut node.calls {
             call.request = number(at, call.request);
-            call.write.iter_mut().for_each(|write| write.base = version(write.base));
+            if let Some(write) = &mut call.write {
+                write.base = version(write.base);
+                write.content.edition = edition(write.content.edition);
+            }
         }
         node.inbox.iter_mut().for_each(rename_packet);
     }
@@ -192,7 +199,7 @@ fn rename(world: &mut World) {
     net.late.sort_unstable();
     let mut shared = (*world.shared).clone();
     let none = |old| old;
-    let names = Names { version: &version, request: &none };
+    let names = Names { version: &version, request: &none, edition: &edition };
     shared.lease.iter_mut().for_each(|view| view.rename(&names));
     shared.history.iter_mut().for_each(|view| view.rename(&names));
     shared.version = versions.len() as u64;
@@ -267,6 +274,28 @@ fn versions(world: &World) -> Vec<LeaseVersion> {
     // The Lease that was deleted had a version too, and the next one must be newer.
     if world.shared.lease.is_none() {
         all.push(LeaseVersion(world.shared.version));
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn editions(world: &World) -> Vec<Edition> {
+    let of = |view: &LeaseView| view.content.edition;
+    let mut all: Vec<_> = world.shared.lease.iter().chain(&world.shared.history).map(of).collect();
+    for node in &world.nodes {
+        all.push(node.memory.edition);
+        all.extend(node.agent.iter().flat_map(|agent| agent.editions()));
+        all.extend(node.calls.iter().filter_map(|call| call.write.as_ref()).map(|write| write.content.edition));
+    }
+    let inboxes = world.nodes.iter().flat_map(|node| &node.inbox);
+    for packet in world.net.queue.iter().chain(&world.net.late).chain(inboxes) {
+        match &packet.body {
+            Body::Write { write, .. } => all.push(write.content.edition),
+            Body::Sight { view, .. } => all.extend(view.iter().map(of)),
+            Body::Written { outcome: Outcome::Committed(view), .. } => all.push(of(view)),
+            Body::Peer { .. } | Body::Read { .. } | Body::Written { .. } => {}
+        }
     }
     all.sort_unstable();
     all.dedup();

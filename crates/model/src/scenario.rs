@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bellwether_core::election::{
-    Ages, Durability, LeaseContent, MemberId, Members, Plant, Settings, Span, Sync, Voters,
+    Ages, Durability, Edition, LeaseContent, MemberId, Members, Plant, Settings, Span, Sync, Voters,
 };
 use bellwether_core::wal::Term;
 
@@ -42,6 +42,17 @@ pub struct Scenario {
     pub wake: Wake,
     /// Ticks; none: until there are no more states.
     pub horizon: Option<u8>,
+    /// Whether it is explored with the others, or only when all are asked for.
+    pub when: When,
+}
+
+/// When a scenario is explored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Always: these take ten minutes together, on two cores.
+    Always,
+    /// When all are asked for: each takes minutes of its own.
+    All,
 }
 
 /// How far an exploration goes. A commit multiplies the states by twenty and more, so where two faults and a commit together would not come
@@ -86,6 +97,7 @@ const PAIR: Scenario = Scenario {
     poll: 0,
     wake: Wake::LeaderFirst,
     horizon: None,
+    when: When::Always,
 };
 const QUORUM: Scenario = Scenario {
     name: "quorum",
@@ -106,6 +118,7 @@ const FORCED: Scenario = Scenario {
     kinds: Faults { replace: false, ..QUORUM.kinds },
     commits: 0,
     forces: 1,
+    when: When::All,
     ..QUORUM
 };
 /// Partitions and a damaged Lease together, with force at any time, have too many states for two faults: see `given-up` for one.
@@ -155,9 +168,18 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "handover",
         about: "three instances, commits wait for one of two voters; one commit, one switchover",
+        when: When::All,
         closes: APART,
         kinds: Faults { replace: false, ..QUORUM.kinds },
         switchovers: 1,
+        ..QUORUM
+    },
+    Scenario {
+        name: "put-back",
+        about: "two members and one that joins, voters, one commit; crashes, and a Lease that was deleted or put back",
+        when: When::All,
+        beginning: Beginning::Joining,
+        kinds: Faults { cuts: false, lease: true, replace: false, ..QUORUM.kinds },
         ..QUORUM
     },
     FORCED,
@@ -307,6 +329,7 @@ fn founded(members: usize, rules: &Rules) -> World {
         members: all,
         sync: Sync::only(voters),
         duration: rules.settings.lease,
+        edition: Edition(0),
     };
     world.set_lease(Some(content));
     world

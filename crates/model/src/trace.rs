@@ -23,7 +23,7 @@ pub fn tell(violation: &Violation, steps: &[Step]) -> String {
         };
         let packet = packet.map(|packet| format!(": {}", said(packet))).unwrap_or_default();
         let _ = writeln!(story, "{:3}. {}{packet}", number + 1, step.what);
-        if step.what == Move::Tick {
+        if matches!(step.what, Move::Tick | Move::CatchUp(_)) {
             let _ = writeln!(story, "     (before it: {})", summary(&step.before));
         }
     }
@@ -101,7 +101,10 @@ impl fmt::Display for Move {
                 let standbys: Vec<_> = (0..NODES).filter(|to| reached & (1 << to) != 0).map(name).collect();
                 write!(f, "a client commits on {}; at once it is on [{}]", name(*node), standbys.join(", "))
             }
-            Self::CatchUp(node) => write!(f, "{} lags no longer", name(*node)),
+            Self::CatchUp(those) => {
+                let those: Vec<_> = (0..NODES).filter(|node| those & (1 << node) != 0).map(name).collect();
+                write!(f, "one tick passes, and {} lags no longer", those.join(", "))
+            }
             Self::Switchover(node) => write!(f, "a switchover from {} is asked for", name(*node)),
             Self::Force(node) => write!(f, "a person wants {} to lead by force", name(*node)),
             Self::Fault(fault) => write!(f, "FAULT: {fault}"),

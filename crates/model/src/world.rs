@@ -43,8 +43,21 @@ pub struct Node {
     pub lagging: bool,
     /// The primary that runs here, if one does.
     pub primary: Option<Primary>,
+    /// A primary that is to be drained before it is stopped: then nobody can write to it, and its processes are gone a tick later.
+    pub drain: Drain,
     /// Calls to the API without an answer yet.
     pub calls: Vec<Call>,
+}
+
+/// How a primary is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Drain {
+    /// At once.
+    No,
+    /// Nobody is to write to it first.
+    Wanted,
+    /// Nobody can, and its processes may be there.
+    Done,
 }
 
 /// A PostgreSQL that runs as primary.
@@ -185,6 +198,7 @@ impl Node {
             receiver: None,
             lagging: false,
             primary: None,
+            drain: Drain::No,
             calls: vec![],
         }
     }

@@ -1,14 +1,16 @@
-//! Carries out a plan, action by action, and stops at the first that fails: what follows may depend on it.
+//! Carries out one action of a plan.
 //!
 //! Never: a delete without the identity and version that it was decided on, or on the word of a cache: before anything is
-//! destroyed the cluster and the target are read live.
+//! destroyed the cluster and the target are read live, and the cluster before an instance is made.
 
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use bellwether_core::contract::key;
+use bellwether_api::labels::LEADER;
+use bellwether_core::contract::{Leader, key};
 use bellwether_core::fact::Fact;
+use bellwether_core::lease_object::{SWITCHOVER, SWITCHOVER_ASKED};
 use bellwether_core::object::Kind;
 use bellwether_core::observed::Observed;
 use bellwether_core::plan::{Action, Content, Effect, SecretOrder, Target};
@@ -42,9 +44,11 @@ impl<P: Port> Actor<'_, P> {
         let doing = || action.to_string();
         match &action.effect {
             Effect::Apply(desired) => {
-                self.write(desired.kind, &desired.name, Verb::Apply(Value::clone(&desired.value)), doing).await
+                self.write(desired.kind, &desired.name, Verb::Apply(desired.value.clone()), doing).await
             }
             Effect::Create(desired) => {
+                // A cluster that is gone gets no pod on a volume that it has left.
+                self.still_so(&doing).await?;
                 self.write(desired.kind, &desired.name, Verb::Create(Value::clone(&desired.value)), doing).await
             }
             Effect::Issue(order) => self.issue(order, now, doing).await,
@@ -61,6 +65,16 @@ impl<P: Port> Actor<'_, P> {
                 self.write(Kind::PersistentVolumeClaim, name, Verb::Merge(patch), doing).await
             }
             Effect::DeletePod(target) => self.delete(Kind::Pod, target, doing).await,
+            Effect::RestartPod(target) => {
+                self.led_as_planned(&doing).await?;
+                self.delete(Kind::Pod, target, doing).await
+            }
+            Effect::AskSwitchover { target, wish } => {
+                let (to, asked) = wish.as_ref().map(|(to, at)| (to, at.to_string())).unzip();
+                let annotations = json!({SWITCHOVER: to, SWITCHOVER_ASKED: asked});
+                let patch = json!({"metadata": {"uid": target.uid, "resourceVersion": target.resource_version, "annotations": annotations}});
+                self.write(Kind::Lease, &target.name, Verb::Merge(patch), doing).await
+            }
             Effect::DeleteVolume(target) => self.delete(Kind::PersistentVolumeClaim, target, doing).await,
         }
     }
@@ -81,8 +95,8 @@ impl<P: Port> Actor<'_, P> {
             _ => self.contents(&self.observed.names.ca(), &doing).await?.unwrap_or_default(),
         };
         let owner_password = match &order.content {
-            Content::Application { password_from: Some((secret, wanted)), .. }
-                if !existing.contains_key(key::PASSWORD) =>
+            Content::Application { password_from: Some((secret, wanted)), password_anew, .. }
+                if *password_anew || !existing.contains_key(key::PASSWORD) =>
             {
                 self.contents(secret, &doing).await?.and_then(|contents| contents.get(wanted).cloned())
             }
@@ -94,7 +108,7 @@ impl<P: Port> Actor<'_, P> {
         for (key, content) in filled {
             value["data"][key] = BASE64.encode(content).into();
         }
-        self.write(Kind::Secret, &order.shape.name, Verb::Apply(value), doing).await
+        self.write(Kind::Secret, &order.shape.name, Verb::Apply(value.into()), doing).await
     }
 
     async fn contents(&self, name: &str, doing: &impl Fn() -> String) -> Result<Option<Contents>, Failure> {
@@ -132,6 +146,19 @@ impl<P: Port> Actor<'_, P> {
         match uid == planned && !leaving {
             true => Ok(()),
             false => Err(overtaken(doing, "the cluster was deleted or made anew")),
+        }
+    }
+
+    /// The instance that led when this was planned still does, whatever the cache says: a standby that was just promoted must not go for a
+    /// rollout.
+    async fn led_as_planned(&self, doing: &impl Fn() -> String) -> Result<(), Failure> {
+        let found = self.port.send(self.request(Kind::Lease, &self.observed.names.lease(), Verb::Get)).await;
+        let lease = found.map_err(|error| Failure::of(doing(), error))?;
+        let leader: Option<Leader> =
+            lease.and_then(|lease| serde_json::from_str(lease["metadata"]["annotations"][LEADER].as_str()?).ok());
+        match leader.as_ref().map(|leader| leader.instance.as_str()) == self.observed.leader() {
+            true => Ok(()),
+            false => Err(overtaken(doing, "another leads by now")),
         }
     }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bellwether_api::labels;
 use bellwether_core::object::Kind;
 use bellwether_core::observed::Listing;
@@ -11,6 +13,7 @@ use bellwether_runtime::watch::{Cache, GroupBy, Key, Namespaces};
 use serde_json::Value;
 
 use crate::port::Resource;
+use crate::secrets;
 
 /// Everything that is watched.
 #[derive(Clone, Debug)]
@@ -47,6 +50,13 @@ impl Caches {
         Listing { complete, items: cache.group(key) }
     }
 
+    /// An object of this kind has a shape that nobody can read.
+    pub fn count_unreadable(&self, kind: &str) {
+        if let Some(cache) = self.all().find(|cache| cache.resource.kind == kind) {
+            cache.count_unreadable();
+        }
+    }
+
     /// The answer to a write of ours.
     pub fn remember(&self, kind: Kind, object: Arc<Value>) {
         if let Some(cache) = self.children.get(&kind) {
@@ -64,20 +74,16 @@ pub fn priority(cache: &Cache) -> Priority {
     }
 }
 
-/// Which keys have a value is all that anybody asks of the cache.
+/// Which keys have a value is all that anybody asks of the cache. An address that was made with another password than the one beside it counts as
+/// none.
 fn hide_contents(secret: &mut Value) {
-    if let Some(fields) = secret.as_object_mut() {
-        fields.remove("stringData");
-        for value in
-            fields.get_mut("data").and_then(Value::as_object_mut).into_iter().flat_map(|data| data.values_mut())
-        {
-            let set = value.as_str().is_some_and(|text| !text.is_empty());
-            *value = if set { "AA==" } else { "" }.into();
-        }
-    }
-    let annotations = secret.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
-    if let Some(annotations) = annotations {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    let Some(fields) = secret.as_object_mut() else { return };
+    fields.remove("stringData");
+    let Some(data) = fields.get_mut("data").and_then(Value::as_object_mut) else { return };
+    let outdated = secrets::outdated(|key| BASE64.decode(data.get(key)?.as_str()?).ok());
+    for (key, value) in data {
+        let set = value.as_str().is_some_and(|text| !text.is_empty()) && !outdated.contains(&key.as_str());
+        *value = if set { "AA==" } else { "" }.into();
     }
 }
 
@@ -87,16 +93,30 @@ mod tests {
     use serde_json::json as value;
 
     #[test]
+    fn note_22_only_objects_with_our_label_are_asked_for() {
+        let caches = Caches::new(&Namespaces::All);
+        for cache in caches.all() {
+            let ours = (cache.resource.plural != "postgresclusters").then_some(labels::CLUSTER);
+            assert_eq!(cache.selector(), ours, "{}", cache.resource.plural);
+        }
+    }
+
+    #[test]
     fn contents_of_secrets_are_not_kept() {
-        let mut secret = value!({
-            "metadata": {"name": "s", "annotations": {
-                "kubectl.kubernetes.io/last-applied-configuration": "{\"stringData\": {\"password\": \"hunter2\"}}",
-            }},
+        let caches = Caches::new(&Namespaces::All);
+        let secret = value!({
+            "metadata": {
+                "name": "s", "namespace": "shop", "labels": {labels::CLUSTER: "orders"}, "resourceVersion": "5",
+                "annotations": {
+                    "kubectl.kubernetes.io/last-applied-configuration": "{\"stringData\": {\"password\": \"hunter2\"}}",
+                },
+            },
             "data": {"password": "aHVudGVyMg==", "empty": ""},
         });
-        hide_contents(&mut secret);
-        let kept = secret.to_string();
-        assert!(!kept.contains("aHVudGVyMg") && !kept.contains("hunter2"), "{kept}");
-        assert_eq!(secret["data"], value!({"password": "AA==", "empty": ""}));
+        caches.remember(Kind::Secret, Arc::new(secret));
+        let kept = caches.listing(Kind::Secret, &Key { namespace: "shop".into(), name: "orders".into() }).items;
+        let text = kept["s"].to_string();
+        assert!(!text.contains("aHVudGVyMg") && !text.contains("hunter2"), "{text}");
+        assert_eq!(kept["s"]["data"], value!({"password": "AA==", "empty": ""}));
     }
 }

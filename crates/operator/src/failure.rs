@@ -24,6 +24,9 @@ pub enum Failure {
         /// What came back; for a missing permission it names verb and resource.
         cause: String,
     },
+    /// Volumes were refused to become larger. Everything else was done.
+    #[error("refused by the API server: {}", .0.join("; "))]
+    NotGrown(Vec<String>),
     /// The world changed under the plan. Not an error: it is looked at afresh.
     #[error("{doing}: the world has changed since it was planned ({cause})")]
     Overtaken {
@@ -65,7 +68,7 @@ impl Failure {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Transient { .. } => "transient",
-            Self::Refused { .. } => "refused",
+            Self::Refused { .. } | Self::NotGrown(_) => "refused",
             Self::Overtaken { .. } => "overtaken",
             Self::Forbidden(_) => "forbidden",
             Self::Secret { .. } => "secret",

@@ -62,21 +62,32 @@ pub async fn live(port: &impl Port, resource: Resource, namespace: &str, name: &
     port.send(Request { resource, namespace: namespace.to_owned(), name: name.to_owned(), verb: Verb::Get }).await
 }
 
-/// Whether the password that the user promised is there. Asked only until the application's Secret has it.
+/// The edition of the Secret with the password that the user supplies. No cache has it. Once the application has a password, nothing waits for
+/// this one.
 async fn owner_password(
     port: &impl Port,
     at: &Key,
     cluster: &Value,
     secrets: &observed::Listing<Arc<Value>>,
-) -> Result<Fact<()>, Failure> {
+) -> Result<Fact<String>, Failure> {
     let from = &cluster["spec"]["bootstrap"]["initdb"]["ownerPassword"];
     let (Some(name), Some(wanted)) = (from["name"].as_str(), from["key"].as_str()) else { return Ok(Fact::Absent) };
     let app = secrets.items.get(&Names::of(&at.name).app());
-    if app.is_some_and(|app| app["data"][key::PASSWORD].as_str().is_some_and(|value| !value.is_empty())) {
-        return Ok(Fact::Known(()));
-    }
-    let found = live(port, Resource::Child(Kind::Secret), &at.namespace, name).await;
-    let found = found.map_err(|error| Failure::of(format!("get Secret {}/{name}", at.namespace), error))?;
-    let value = found.filter(|secret| secret["data"][wanted].as_str().is_some_and(|value| !value.is_empty()));
-    Ok(Fact::looked_up(value.map(|_| ())))
+    let found = match live(port, Resource::Child(Kind::Secret), &at.namespace, name).await {
+        Ok(found) => found,
+        Err(error) if app.is_some_and(|app| has(app, key::PASSWORD)) => {
+            tracing::warn!(%error, secret = name, "whether the owner's password was supplied anew can't be seen");
+            return Ok(Fact::Unknown);
+        }
+        Err(error) => return Err(Failure::of(format!("get Secret {}/{name}", at.namespace), error)),
+    };
+    let edition = |secret: &Value| {
+        let metadata = |field: &str| secret["metadata"][field].as_str().unwrap_or_default().to_owned();
+        format!("{}/{}", metadata("uid"), metadata("resourceVersion"))
+    };
+    Ok(Fact::looked_up(found.filter(|secret| has(secret, wanted)).map(|secret| edition(&secret))))
+}
+
+fn has(secret: &Value, key: &str) -> bool {
+    secret["data"][key].as_str().is_some_and(|value| !value.is_empty())
 }

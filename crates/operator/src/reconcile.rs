@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwether_api::v1::PostgresCluster;
 use bellwether_core::check::check;
 use bellwether_core::fact::Fact;
-use bellwether_core::plan::{self, Plan, plan_keeping};
+use bellwether_core::plan::{self, Action, Effect, Plan, plan_keeping};
 use bellwether_runtime::queue::Outcome;
 use bellwether_runtime::watch::Key;
 use jiff::Timestamp;
@@ -15,6 +15,7 @@ use crate::caches::Caches;
 use crate::events::Events;
 use crate::failure::Failure;
 use crate::familiar::Familiars;
+use crate::metrics::Corrections;
 use crate::observe::{namespace_ends, observe};
 use crate::port::Port;
 use crate::settings::Settings;
@@ -32,6 +33,8 @@ pub struct Reconciler<P> {
     pub events: Events,
     /// What earlier passes worked out.
     pub familiars: Familiars,
+    /// What was put right.
+    pub corrections: Corrections,
 }
 
 impl<P: Port> Reconciler<P> {
@@ -63,6 +66,8 @@ impl<P: Port> Reconciler<P> {
         let observed = observe(&self.port, &self.caches, key, &familiar.readings).await?;
         for unreadable in &observed.unreadable {
             tracing::warn!(object = unreadable, "object can't be read");
+            // It begins with the kind.
+            self.caches.count_unreadable(unreadable.split(' ').next().unwrap_or_default());
         }
         let plan = plan_keeping(&observed, now, &self.settings.objects, &familiar.kept);
         check(&plan, &observed).map_err(Failure::Forbidden)?;
@@ -80,6 +85,7 @@ impl<P: Port> Reconciler<P> {
         Ok(self.again(&observed.cluster, &plan))
     }
 
+    /// Action by action, up to the first that fails: what follows may depend on it. Nothing depends on one that stands alone and is refused.
     async fn act(
         &self,
         actor: &Actor<'_, P>,
@@ -87,14 +93,25 @@ impl<P: Port> Reconciler<P> {
         cluster: Option<&PostgresCluster>,
         now: Timestamp,
     ) -> Result<(), Failure> {
+        let mut refusals = Refusals::default();
         for action in &plan.actions {
-            actor.carry_out(action, now).await?;
+            match actor.carry_out(action, now).await {
+                Ok(()) => {}
+                Err(Failure::Refused { cause, .. }) if action.effect.stands_alone() => {
+                    refusals.note(action, cause);
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            }
             tracing::info!(%action, "done");
+            if let Some(kind) = action.corrects() {
+                self.corrections.count(kind);
+            }
             if let (Some(note), Some(cluster)) = (action.note(), cluster) {
                 self.events.publish(&self.port, actor.key, cluster, &note, now).await;
             }
         }
-        Ok(())
+        refusals.end()
     }
 
     async fn say(
@@ -110,10 +127,14 @@ impl<P: Port> Reconciler<P> {
             Some(failure @ (Failure::Refused { .. } | Failure::Secret { .. })) => {
                 plan::refused(status, cluster.status.as_ref(), failure.to_string(), now)
             }
+            Some(failure @ Failure::NotGrown(_)) => {
+                plan::not_grown(status, cluster.status.as_ref(), failure.to_string(), now)
+            }
             _ => status,
         };
+        let of_growth = plan::of_growth(cluster.status.as_ref(), &status);
         if status::write(&self.port, &self.caches, key, cluster, &status).await? {
-            for note in &plan.events {
+            for note in plan.events.iter().chain(&of_growth) {
                 self.events.publish(&self.port, key, cluster, note, now).await;
             }
         }
@@ -127,5 +148,33 @@ impl<P: Port> Reconciler<P> {
         let resync = self.settings.resync.mul_f64(1.0 - 0.1 * self.port.fraction());
         let wanted = plan.requeue.and_then(|after| Duration::try_from(after).ok());
         Some(wanted.map_or(resync, |wanted| wanted.min(resync)))
+    }
+}
+
+/// What was refused and held nothing up. Volumes that can't grow are no fault of anything that runs, so they are told apart.
+#[derive(Default)]
+struct Refusals {
+    not_grown: Vec<String>,
+    other: Option<Failure>,
+}
+
+impl Refusals {
+    fn note(&mut self, action: &Action, cause: String) {
+        let doing = action.to_string();
+        tracing::warn!(action = doing, cause, "refused; nothing else waits for it");
+        match action.effect {
+            Effect::GrowVolume { .. } => self.not_grown.push(format!("{doing}: {cause}")),
+            _ => {
+                self.other.get_or_insert(Failure::Refused { doing, cause });
+            }
+        }
+    }
+
+    fn end(self) -> Result<(), Failure> {
+        match self.other {
+            Some(failure) => Err(failure),
+            None if self.not_grown.is_empty() => Ok(()),
+            None => Err(Failure::NotGrown(self.not_grown)),
+        }
     }
 }

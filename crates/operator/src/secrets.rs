@@ -1,6 +1,6 @@
 //! Decides what goes into a Secret: what stays, what is missing, what is made anew. The materials come from a [`Mint`].
 //!
-//! Never: replaces a password that exists, or the key of an authority that exists. No contents in any error or log.
+//! Never: replaces a password that exists by one that nobody supplied, or the key of an authority that exists. No contents in any error or log.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ pub fn fill(mint: &dyn Mint, order: &SecretOrder, sources: Sources, now: Timesta
             with_password(mint, &mut contents, None)?;
             Ok(contents)
         }
-        Content::Application { host, database, username, password_from } => {
+        Content::Application { host, database, username, password_from, .. } => {
             let supplied = match (password_from, sources.owner_password) {
                 (Some((_, key)), None) if !has(&sources.existing, key::PASSWORD) => {
                     return Err(SecretError::OwnerPassword(key.clone()));
@@ -139,8 +139,20 @@ fn application(
     Ok(contents)
 }
 
+/// Keys of an application's Secret whose value has another password in it than the one beside them: somebody has changed that.
+pub fn outdated(value: impl Fn(&str) -> Option<Vec<u8>>) -> Vec<&'static str> {
+    let Some(password) = value(key::PASSWORD).filter(|password| !password.is_empty()) else { return vec![] };
+    let secret = escaped(&password);
+    let lacks = |(key, part): &(&'static str, String)| {
+        let text = value(key).filter(|text| !text.is_empty());
+        text.is_some_and(|text| !String::from_utf8_lossy(&text).contains(part.as_str()))
+    };
+    let parts = [(key::URI, format!(":{secret}@")), (key::JDBC_URI, format!("&password={secret}&"))];
+    parts.into_iter().filter(lacks).map(|(key, _)| key).collect()
+}
+
 fn with_password(mint: &dyn Mint, contents: &mut Contents, supplied: Option<Vec<u8>>) -> Result<(), SecretError> {
-    if !has(contents, key::PASSWORD) {
+    if supplied.is_some() || !has(contents, key::PASSWORD) {
         let password = supplied.map_or_else(|| mint.password(), Ok)?;
         contents.insert(key::PASSWORD.to_owned(), password);
     }

@@ -17,9 +17,9 @@ pub async fn write(
     cluster: &PostgresCluster,
     status: &PostgresClusterStatus,
 ) -> Result<bool, Failure> {
-    if says_the_same(cluster.status.as_ref().unwrap_or(&PostgresClusterStatus::default()), status) {
+    let Some(status) = news(cluster.status.as_ref().unwrap_or(&PostgresClusterStatus::default()), status) else {
         return Ok(false);
-    }
+    };
     let doing = || format!("write status of PostgresCluster {key}");
     let patch = json!({
         "apiVersion": PostgresCluster::api_version(&()),
@@ -40,10 +40,13 @@ pub async fn write(
     Ok(true)
 }
 
-/// Compared as it is stored: times without fractions, nothing where nothing is said. What is equal to begin with, as after most passes,
-/// is stored alike.
-fn says_the_same(one: &PostgresClusterStatus, other: &PostgresClusterStatus) -> bool {
-    one == other || as_json(one) == as_json(other)
+/// The status as it is stored, if it says something else than before. Compared in that form: times without fractions, nothing where
+/// nothing is said. What is equal to begin with, as after most passes, is stored alike.
+fn news(before: &PostgresClusterStatus, now: &PostgresClusterStatus) -> Option<Value> {
+    if before == now {
+        return None;
+    }
+    Some(as_json(now)).filter(|now| *now != as_json(before))
 }
 
 fn as_json(status: &PostgresClusterStatus) -> Value {

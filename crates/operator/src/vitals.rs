@@ -1,7 +1,7 @@
 //! Decides whether the operator is alive and whether it is ready, from when it was last seen to do something.
 //!
-//! Alive: every watch was begun or tried within the time in which it must be, and no pass takes for ever. Who is not is restarted by
-//! the kubelet, so what a restart can't repair is no reason: an API server that is down makes watches fail and be tried again, which is
+//! Alive: every watch was begun or tried within the time in which it must be, is heard of when it is begun again because it was
+//! silent, and no pass takes for ever. Who is not is restarted by the kubelet, so what a restart can't repair is no reason: an API server that is down makes watches fail and be tried again, which is
 //! alive. Ready: every kind has been listed once; who waits for its turn to lead is ready to. Never: dead because of the API server.
 
 use std::collections::BTreeMap;
@@ -14,9 +14,14 @@ use tokio::time::Instant;
 
 use crate::caches::Caches;
 
-/// A watch is begun anew when the API server ends it, and after the watcher's own limit for silence; then there may be a pause after
-/// failures of up to half a minute. Twice as long as the API server needs is longer than all that.
-pub const WATCH_SILENT_AFTER: Duration = Duration::from_secs(2 * WATCH_ENDS_AFTER as u64);
+/// A watch is begun anew when the API server ends it, and when it was silent for longer; then there may be a pause after failures of
+/// up to half a minute, and one of a minute if the API server asked for it. Twice as long as the API server needs is longer than all
+/// that.
+pub const WATCH_UNTRIED_AFTER: Duration = Duration::from_secs(2 * WATCH_ENDS_AFTER as u64);
+
+/// So many watches in a row that were accepted and then silent, each for two minutes. Twice is an API server that is being replaced
+/// behind a load balancer; three times is something that beginning again does not help, and a new process may.
+pub const SILENCES: u32 = 3;
 
 /// A pass makes at most some sixty requests, one after the other, each answered or given up within fifteen seconds.
 pub const PASS_STUCK_AFTER: Duration = Duration::from_secs(15 * 60);
@@ -31,6 +36,14 @@ pub enum Ailment {
         path: String,
         /// For how long nothing was heard of it.
         silent: Duration,
+    },
+    /// A watch is begun again and again, and nothing is heard of it.
+    #[error("the watch of {path} was begun {times} times in a row and nothing was heard")]
+    Silence {
+        /// What it watches.
+        path: String,
+        /// How often.
+        times: u32,
     },
     /// A pass does not end.
     #[error("the pass over {cluster} has taken {} s", .taken.as_secs())]
@@ -67,7 +80,11 @@ impl Vitals {
 
     /// Whatever a restart would repair.
     pub fn ailments(&self) -> Vec<Ailment> {
-        let watches = self.paths.iter().map(|path| (path, self.traffic.last_look(path).unwrap_or(self.started)));
+        let watches = self.paths.iter().map(|path| Watched {
+            path,
+            tried: self.traffic.last_look(path).unwrap_or(self.started),
+            silences: self.traffic.silences(path),
+        });
         judge(watches, self.passes().iter(), Instant::now())
     }
 
@@ -95,14 +112,32 @@ impl Drop for Begun<'_> {
     }
 }
 
+/// What is known of a watch.
+#[derive(Clone, Copy, Debug)]
+struct Watched<'a> {
+    path: &'a String,
+    /// When it was last begun, or tried to.
+    tried: Instant,
+    /// How often in a row it was silent for too long.
+    silences: u32,
+}
+
+impl Watched<'_> {
+    fn ailment(self, now: Instant) -> Option<Ailment> {
+        let (path, silent) = (self.path.clone(), now.saturating_duration_since(self.tried));
+        if silent > WATCH_UNTRIED_AFTER {
+            return Some(Ailment::Watch { path, silent });
+        }
+        (self.silences >= SILENCES).then_some(Ailment::Silence { path, times: self.silences })
+    }
+}
+
 fn judge<'a>(
-    watches: impl Iterator<Item = (&'a String, Instant)>,
+    watches: impl Iterator<Item = Watched<'a>>,
     passes: impl Iterator<Item = (&'a Key, &'a Instant)>,
     now: Instant,
 ) -> Vec<Ailment> {
-    let watches = watches
-        .map(|(path, at)| Ailment::Watch { path: path.clone(), silent: now.saturating_duration_since(at) })
-        .filter(|ailment| matches!(ailment, Ailment::Watch { silent, .. } if *silent > WATCH_SILENT_AFTER));
+    let watches = watches.filter_map(|watch| watch.ailment(now));
     let passes = passes
         .map(|(key, at)| Ailment::Pass { cluster: key.clone(), taken: now.saturating_duration_since(*at) })
         .filter(|ailment| matches!(ailment, Ailment::Pass { taken, .. } if *taken > PASS_STUCK_AFTER));
@@ -111,6 +146,18 @@ fn judge<'a>(
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use bellwether_runtime::traffic::Observed;
+    use http_body_util::combinators::UnsyncBoxBody;
+    use http_body_util::{BodyExt, Full, StreamBody};
+    use hyper::body::{Bytes, Frame};
+    use hyper::{Request, Response};
+    use kube::Client;
+    use kube::client::{Body, ClientBuilder};
+    use tokio::task::JoinSet;
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
 
     fn seconds(s: u64) -> Duration {
@@ -118,14 +165,24 @@ mod tests {
     }
 
     #[test]
-    fn one_watch_that_stalls_among_others_is_noticed_and_named() {
+    fn note_10_one_watch_that_stalls_among_others_is_noticed_and_named() {
         let start = Instant::now();
         let (pods, leases) = ("/api/v1/pods".to_owned(), "/apis/coordination.k8s.io/v1/leases".to_owned());
-        let looked = |at: Duration| [(&pods, start), (&leases, start + at)].into_iter();
-        assert_eq!(judge(looked(seconds(290)), std::iter::empty(), start + seconds(300)), []);
-        let ailments = judge(looked(seconds(580)), std::iter::empty(), start + seconds(600));
-        assert_eq!(ailments, [Ailment::Watch { path: pods.clone(), silent: seconds(600) }]);
+        let tried = |path, tried| Watched { path, tried, silences: 0 };
+        let looked = |at: Duration| [tried(&pods, start), tried(&leases, start + at)].into_iter();
+        assert_eq!(judge(looked(seconds(120)), std::iter::empty(), start + seconds(215)), []);
+        let ailments = judge(looked(seconds(240)), std::iter::empty(), start + seconds(241));
+        assert_eq!(ailments, [Ailment::Watch { path: pods.clone(), silent: seconds(241) }]);
         assert!(ailments[0].to_string().contains("/api/v1/pods"), "{}", ailments[0]);
+    }
+
+    #[test]
+    fn note_10_a_watch_that_is_begun_again_and_again_and_never_heard_of_is_noticed() {
+        let (now, pods) = (Instant::now(), "/api/v1/pods".to_owned());
+        let silent =
+            |silences| judge([Watched { path: &pods, tried: now, silences }].into_iter(), std::iter::empty(), now);
+        assert_eq!(silent(SILENCES - 1), []);
+        assert_eq!(silent(SILENCES), [Ailment::Silence { path: pods.clone(), times: SILENCES }]);
     }
 
     #[test]
@@ -134,6 +191,37 @@ mod tests {
         let at = |now| judge(std::iter::empty(), [(&key, &start)].into_iter(), now);
         assert_eq!(at(start + seconds(600)), []);
         assert_eq!(at(start + seconds(901)), [Ailment::Pass { cluster: key.clone(), taken: seconds(901) }]);
+    }
+
+    /// A client whose server lists nothing, accepts every watch, and then says nothing.
+    fn stalling(traffic: &Arc<Traffic>) -> Client {
+        let answer = tower::service_fn(|request: Request<Body>| async move {
+            let body: UnsyncBoxBody<Bytes, Infallible> = if request.uri().to_string().contains("watch=true") {
+                StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, _>>()).boxed_unsync()
+            } else {
+                let list = r#"{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[]}"#;
+                Full::new(Bytes::from(list)).boxed_unsync()
+            };
+            Ok::<_, Infallible>(Response::new(body))
+        });
+        ClientBuilder::new(answer, "default").with_layer(&Observed(traffic.clone())).build()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn note_10_watches_that_stall_are_begun_again_and_in_the_end_the_process_is() {
+        let (namespaces, traffic) = (Namespaces::All, Arc::<Traffic>::default());
+        let (caches, client) = (Caches::new(&namespaces), stalling(&traffic));
+        let vitals = Vitals::new(&caches, &namespaces, traffic);
+        let mut watches = JoinSet::new();
+        for cache in caches.all() {
+            let run = cache.clone().run(client.clone(), namespaces.clone(), |_, _| {}, CancellationToken::new());
+            watches.spawn(run);
+        }
+        tokio::time::sleep(seconds(300)).await;
+        assert_eq!(vitals.ailments(), [], "it was begun again twice, which may help");
+        tokio::time::sleep(seconds(300)).await;
+        let silent = vitals.ailments().into_iter().filter(|ailment| matches!(ailment, Ailment::Silence { .. })).count();
+        assert_eq!(silent, caches.all().count(), "{:?}", vitals.ailments());
     }
 
     #[tokio::test(start_paused = true)]

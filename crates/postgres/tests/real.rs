@@ -182,9 +182,18 @@ async fn a_change_is_taken_over_waits_or_is_refused() {
     primary.configure();
     session.reload().await.unwrap();
     eventually("the change waits", || async { session.pending_restart().await.unwrap() == ["max_connections"] }).await;
+    assert_eq!(session.lowered().await.unwrap(), ["max_connections"]);
     assert_eq!(session.setting("work_mem").await.unwrap().as_deref(), Some("7MB"));
     assert_eq!(session.setting("no.such").await.unwrap(), None);
     assert_eq!(session.file_errors().await.unwrap(), []);
+
+    primary.parameters =
+        BTreeMap::from([("max_connections".into(), "500".into()), ("shared_buffers".into(), "16MB".into())]);
+    primary.configure();
+    session.reload().await.unwrap();
+    let both = ["max_connections", "shared_buffers"];
+    eventually("both changes wait", || async { session.pending_restart().await.unwrap() == both }).await;
+    assert_eq!(session.lowered().await.unwrap(), [""; 0], "one is raised, the other may differ");
 
     primary.parameters = BTreeMap::from([("work_mem".into(), "lots".into())]);
     primary.hba = vec!["host all all all no-such-method".into()];

@@ -81,8 +81,9 @@ pub fn from_config(config: Config) -> Result<Client, ClientError> {
     observed(config, &Arc::default())
 }
 
-/// As [`from_config`], with an account of what is sent. Watches are long: their silence is judged by the watcher, so there is
-/// no read timeout on the connection, only a deadline for the beginning of an answer; callers of anything else use [`within`].
+/// As [`from_config`], with an account of what is sent. Watches are long, so there is no read timeout on the connection,
+/// but a deadline for the beginning of an answer and one for silence in lists and watches ([`crate::traffic`]); callers of anything
+/// else use [`within`].
 pub fn observed(mut config: Config, traffic: &Arc<Traffic>) -> Result<Client, ClientError> {
     install_crypto();
     config.connect_timeout = Some(CONNECT_TIMEOUT);

@@ -12,6 +12,7 @@ use bellwether_api::v1::{InstanceRole, InstanceState};
 use bellwether_core::contract::Report;
 use bellwether_core::election::{Answer, Effect, Event, Incarnation, MemberId, Memory, Message, Phase, State, step};
 use bellwether_core::fact::Fact;
+use bellwether_core::instance::leaving;
 use bellwether_core::instance::start::{LeaseView, Start, VolumeState, start};
 use bellwether_core::wal::SystemIdentifier;
 
@@ -128,7 +129,10 @@ impl World {
         if let Some(container) = self.container_mut(who) {
             container.told.insert(packet.from, packet.told);
         }
-        if let Some(message) = packet.message {
+        let sender = self.place(packet.from).map(|from| self.instances[from].name.clone());
+        let leaves = |name: String| self.container(who).is_some_and(|container| container.leaving.contains(&name));
+        let leaves = sender.is_some_and(leaves);
+        if let Some(message) = packet.message.filter(|message| !(leaves && leaving::is_unheard(message))) {
             self.happen(who, Event::Received { from: packet.from, message });
         }
     }
@@ -336,9 +340,19 @@ impl World {
             timeline: data.map(|data| data.timeline),
             system_identifier: data.map(|data| SystemIdentifier(data.system)),
             accepts_sql: accepts,
+            identity: Some(self.instances[who.instance].id.to_string()),
             ..Report::default()
         };
         (report, label)
+    }
+
+    /// What is mounted says who leaves.
+    pub fn configuration_seen(&mut self, who: Who) {
+        let Some(config) = self.instance_config() else { return };
+        let (usual, leaves) = (self.settings, leaving::leaving(&config));
+        let Some(container) = self.container_mut(who).filter(|container| container.leaving != leaves) else { return };
+        container.state.set(leaving::settings(usual, &leaves));
+        container.leaving = leaves;
     }
 
     /// An agent starts in a new container.
@@ -373,8 +387,10 @@ impl World {
             published: false,
             crash_at_write: None,
             probe_due: false,
-            stopping: false,
+            stopping: None,
+            leaving: Default::default(),
         });
+        self.configuration_seen(who);
         self.note(|world| format!("{} starts", world.instances[instance].name));
         let present = self.api.get(Kind::Lease, CLUSTER);
         self.show_lease(who, present);

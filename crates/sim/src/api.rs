@@ -537,6 +537,11 @@ impl World {
         if old["metadata"]["uid"] != present["metadata"]["uid"] || old["spec"] == present["spec"] {
             return false;
         }
+        // A record that names one that is gone for good needs a person (a known limit).
+        let Fact::Known(named) = self.view(&old) else { return false };
+        if !named.content.members.iter().all(|id| self.place(id).is_some()) {
+            return false;
+        }
         object["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"].clone();
         let target = self.api.target(Kind::Lease, CLUSTER);
         let write = writer(self.timestamp(), "others");

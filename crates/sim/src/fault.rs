@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use bellwether_core::election::{Durability, Event, Phase};
+use bellwether_core::election::{Durability, Event, LeaseContent, Memory, Phase};
 use bellwether_core::object::Kind as Object;
 use serde_json::json;
 
@@ -385,7 +385,7 @@ impl World {
                 && lease.content.members.contains(instance.id)
                 && self.position(at).is_some()
                 // Nobody may have seen yet that the Lease was put back.
-                && self.volumes[instance.volume].memory.term <= lease.content.term
+                && Self::is_up_to_date(&self.volumes[instance.volume].memory, &lease.content)
                 && instance.container.as_ref().is_some_and(|c| c.state.phase() != Phase::Recovering)
         });
         let wanted = self.api.store.get(&self.api.cluster()).ok().and_then(|c| c.plain()["spec"]["replicas"].as_u64());
@@ -393,6 +393,12 @@ impl World {
             && wanted == Some(live.count() as u64)
             && !lease.content.sync.is_joint()
             && lease.content.holder.is_some_and(|holder| self.place(holder).is_some())
+    }
+
+    /// Whether the Lease is what an instance remembers, or newer.
+    fn is_up_to_date(memory: &Memory, lease: &LeaseContent) -> bool {
+        let same_term = memory.lease_term == lease.term;
+        memory.term <= lease.term && (!same_term || memory.edition <= lease.edition)
     }
 
     fn damage_lease(&mut self, kind: Kind) -> bool {
@@ -447,13 +453,29 @@ impl World {
             Kind::VolumeLost if !self.alone_holds_commits(victim) => {
                 let name = self.instances[victim].name.clone();
                 self.ghost.doomed = Some(self.volumes[self.instances[victim].volume].claim.clone());
-                let claim = self.api.names.data_volume(&name);
-                self.delete_by_others(Object::PersistentVolumeClaim, &claim, None);
                 self.delete_by_others(Object::Pod, &name, None);
             }
             _ => return false,
         }
         true
+    }
+
+    /// A pod whose volume is to be lost has gone, and its volume goes, too: unless it became the last whole copy meanwhile, because it led again
+    /// while it was being deleted and another is being rewound onto it. Whoever loses that has lost everything, and nobody can mend it.
+    pub fn lose_volume(&mut self, instance: usize) {
+        let volume = self.instances[instance].volume;
+        let whole = |other: &usize| {
+            let it = &self.instances[*other];
+            let rewinding = it.container.as_ref().is_some_and(|container| container.server.rewinding);
+            let data = self.volumes[it.volume].data.as_ref();
+            it.volume != volume && !it.gone && !rewinding && data.is_some_and(|data| !data.broken && !data.mixed)
+        };
+        if (0..self.instances.len()).any(|other| whole(&other)) {
+            let claim = self.api.names.data_volume(&self.instances[instance].name);
+            self.delete_by_others(Object::PersistentVolumeClaim, &claim, None);
+        } else {
+            self.ghost.doomed = None;
+        }
     }
 
     /// Under `quorum`, what a leader acknowledged before its first voters were recorded may be on its volume alone. Whoever loses that

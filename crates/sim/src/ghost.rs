@@ -180,6 +180,14 @@ impl World {
         }
     }
 
+    /// Nobody goes on from a log into which another branch was written.
+    pub fn judge_going_on(&mut self, instance: usize) {
+        if self.data(instance).is_some_and(|data| data.mixed) {
+            let name = self.name(instance).to_owned();
+            self.ghost.violated("LOG", || format!("{name} goes on from a log into which another branch was written"));
+        }
+    }
+
     /// A standby's log is the beginning of its primary's.
     pub fn judge_delivery(&mut self, connection: usize) {
         let standby = self.connections[connection].standby;

@@ -5,7 +5,7 @@
 //! machine and survives its pod.
 
 use bellwether_core::contract::InstanceConfig;
-use bellwether_core::election::{Event, MemberId, Plant};
+use bellwether_core::election::{Event, MemberId, Phase, Plant};
 use bellwether_core::object::Kind;
 use serde_json::{Value, json};
 
@@ -15,6 +15,10 @@ use bellwether_apiserver::request::Subresource;
 
 /// When the control plane says of a machine's pods that they are not ready: the node's grace period.
 const NODE_GRACE: u64 = 40_000;
+/// For how long a leader that is asked to stop tries to hand over, as the agent does.
+const HAND_OVER: u64 = 20_000;
+/// How soon it is noticed that it has.
+const LOOK_AGAIN: u64 = 50;
 
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
@@ -33,6 +37,7 @@ impl World {
         let known = self.instances.iter().position(|instance| !instance.gone && instance.uid == uid);
         if let Some(who) = known.and_then(|instance| self.present(instance)) {
             self.report_seen(who, pod["metadata"]["annotations"][bellwether_api::labels::REPORT].as_str());
+            self.configuration_seen(who);
         }
         match known {
             Some(instance) if gone => self.pod_gone(instance),
@@ -45,10 +50,11 @@ impl World {
         }
     }
 
-    /// The scheduler places a pod: where its volume is, or where the fewest are.
+    /// The scheduler places a pod: where its volume is, or where the fewest are. One whose claim is not there waits for it.
     pub fn bind(&mut self, name: &str) {
         let Some(pod) = self.api.get(Kind::Pod, name).filter(|pod| pod["spec"]["nodeName"].is_null()) else { return };
-        let volume = self.volume_of(name).and_then(|volume| self.volumes[volume].machine);
+        let Some(volume) = self.volume_of(name) else { return self.after(1_000, What::Bind(name.to_owned())) };
+        let volume = self.volumes[volume].machine;
         let load = |machine: usize| self.instances.iter().filter(|i| !i.gone && i.machine == machine).count();
         let up = (0..self.machines.len()).filter(|machine| self.machines[*machine].up);
         let Some(machine) = volume.or_else(|| up.min_by_key(|machine| (load(*machine), *machine))) else {
@@ -179,17 +185,21 @@ impl World {
         }
     }
 
-    /// A container that was asked to stop: a leader hands over first, if somebody takes it.
+    /// A container that was asked to stop: a leader hands over first, if somebody takes it, and ends as soon as it has.
     pub fn stop_container(&mut self, who: Who) {
         if let Some(until) = self.agent_frozen(who) {
             return self.queue.push(until, What::Stop(who));
         }
+        let now = self.now;
         let Some(container) = self.container_mut(who) else { return };
-        let asked = std::mem::replace(&mut container.stopping, true);
-        let leads = container.leads.is_some();
+        let asked = container.stopping.is_some();
+        let until = *container.stopping.get_or_insert(now + HAND_OVER);
+        let leads = matches!(container.state.phase(), Phase::Leader | Phase::HandingOver);
         if leads && !asked {
             self.happen(who, Event::Switchover { target: None });
-            return self.after(5_000, What::Stop(who));
+        }
+        if leads && now < until {
+            return self.after(LOOK_AGAIN, What::Stop(who));
         }
         self.cut(who);
         self.kill(who);
@@ -221,6 +231,9 @@ impl World {
         self.instances[instance].gone = true;
         let id = self.instances[instance].id;
         self.places.remove(&id);
+        if self.ghost.doomed.as_ref() == Some(&self.volumes[self.instances[instance].volume].claim) {
+            self.after(0, What::LoseVolume(instance));
+        }
     }
 
     /// A claim was made, or is gone with what is on it.

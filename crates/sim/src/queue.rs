@@ -1,44 +1,23 @@
 //! What happens next: events by virtual time, and in the order of their making where the time is the same.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Milliseconds since the run began. The world's own time; no machine's clock shows it.
 pub type Time = u64;
 
-struct Entry<T> {
-    at: Time,
-    number: u64,
-    what: T,
-}
-
-impl<T> PartialEq for Entry<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-impl<T> Eq for Entry<T> {}
-impl<T> PartialOrd for Entry<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl<T> Ord for Entry<T> {
-    /// The earliest is the greatest: a heap gives the greatest first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.number).cmp(&(self.at, self.number))
-    }
-}
-
-/// Events to come.
+/// Events to come. Those are large, and a heap moves what is in it about: so it holds their times and places only.
 pub struct Queue<T> {
-    heap: BinaryHeap<Entry<T>>,
+    /// When, which of those made, and where it is.
+    heap: BinaryHeap<Reverse<(Time, u64, usize)>>,
+    events: Vec<Option<T>>,
+    free: Vec<usize>,
     number: u64,
 }
 
 impl<T> Default for Queue<T> {
     fn default() -> Self {
-        Self { heap: BinaryHeap::new(), number: 0 }
+        Self { heap: BinaryHeap::new(), events: Vec::new(), free: Vec::new(), number: 0 }
     }
 }
 
@@ -46,12 +25,19 @@ impl<T> Queue<T> {
     /// `what` happens at `at`.
     pub fn push(&mut self, at: Time, what: T) {
         self.number += 1;
-        self.heap.push(Entry { at, number: self.number, what });
+        let place = self.free.pop().unwrap_or(self.events.len());
+        match self.events.get_mut(place) {
+            Some(event) => *event = Some(what),
+            None => self.events.push(Some(what)),
+        }
+        self.heap.push(Reverse((at, self.number, place)));
     }
 
     /// What happens next, and when.
     pub fn pop(&mut self) -> Option<(Time, T)> {
-        self.heap.pop().map(|entry| (entry.at, entry.what))
+        let Reverse((at, _, place)) = self.heap.pop()?;
+        self.free.push(place);
+        self.events[place].take().map(|what| (at, what))
     }
 
     /// How many events there have been.
@@ -72,5 +58,16 @@ mod tests {
         }
         let order: String = std::iter::from_fn(|| queue.pop()).map(|(_, what)| what).collect();
         assert_eq!(order, "abcd");
+    }
+
+    #[test]
+    fn a_place_is_used_again_and_nothing_is_lost() {
+        let mut queue = Queue::default();
+        queue.push(2, 'b');
+        queue.push(1, 'a');
+        assert_eq!(queue.pop(), Some((1, 'a')));
+        queue.push(3, 'c');
+        assert_eq!((queue.pop(), queue.pop(), queue.pop()), (Some((2, 'b')), Some((3, 'c')), None));
+        assert_eq!(queue.count(), 3);
     }
 }

@@ -189,6 +189,8 @@ impl World {
             What::Reply(who, reply) => self.reply(who, *reply),
             What::Timeout(who, number) => self.timeout(who, number),
             What::Postgres(who, orders, work) => self.worked(who, orders, work),
+            What::Drained(who, orders) => self.drained(who, orders),
+            What::LoseVolume(instance) => self.lose_volume(instance),
             What::Stopped(who) => self.stopped(who),
             What::Polled(who, to, answer) => self.polled(who, to, *answer),
             What::Guard(who, order) => self.guard_fires(who, order),

@@ -3,7 +3,7 @@
 //! One struct on purpose: whatever happens may touch any of it, and a run is a plain loop over one queue. The parts that act on it are
 //! in files of their own. Never: iterates over something without an order, reads a real clock, or draws from anything but the seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bellwether_core::election::{Answer, Deadline, MemberId, Memory, Message, Moment, Settings, State};
@@ -118,6 +118,8 @@ pub struct Data {
     pub primary: bool,
     /// A rewind did not finish: nothing of it can be used.
     pub broken: bool,
+    /// Another branch was written over it, of a timeline with the same number: it is good for nothing but to be made anew.
+    pub mixed: bool,
 }
 
 /// An agent, its guard, and its PostgreSQL.
@@ -164,8 +166,10 @@ pub struct Container {
     pub crash_at_write: Option<CrashAt>,
     /// Whether a probe of the kubelet is due.
     pub probe_due: bool,
-    /// Asked to stop.
-    pub stopping: bool,
+    /// Asked to stop: up to when a leader tries to hand over.
+    pub stopping: Option<Time>,
+    /// Who leaves, by the configuration as last mounted.
+    pub leaving: BTreeSet<String>,
 }
 
 /// When a process dies, relative to a write of its own.
@@ -195,6 +199,10 @@ pub enum What {
     Timeout(Who, u64),
     /// Work on PostgreSQL is done, unless it was overtaken by newer orders.
     Postgres(Who, u32, Work),
+    /// A primary that is being stopped has nobody left who could write, by these orders.
+    Drained(Who, u32),
+    /// The volume of a pod that is gone is lost.
+    LoseVolume(usize),
     /// Every process of PostgreSQL is gone, as was ordered.
     Stopped(Who),
     /// An answer to a poll is ready.

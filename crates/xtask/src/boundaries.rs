@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn sources_below_are_found() {
-        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let own = Path::new(env!("BELLWETHER_ROOT")).join("crates/xtask/src");
         let found = sources(&own).expect("readable");
         assert!(found.iter().any(|file| file.ends_with("reference/tables.rs")), "{found:?}");
     }

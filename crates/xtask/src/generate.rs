@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn links_of_the_reference_lead_somewhere() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let root = Path::new(env!("BELLWETHER_ROOT"));
         for file in files().expect("files").iter().filter(|file| file.path.ends_with(".md")) {
             let folder = root.join(file.path).parent().expect("a folder").to_owned();
             for link in file.content.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {

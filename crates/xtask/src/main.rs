@@ -18,11 +18,11 @@ const USAGE: &str = "usage: cargo xtask <chore>
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = Path::new(env!("BELLWETHER_ROOT"));
     let result = match arguments[..] {
-        ["generate"] => generate::write(&root),
-        ["generate", "--check"] => generate::check(&root),
-        ["boundaries"] => boundaries::check(&root),
+        ["generate"] => generate::write(root),
+        ["generate", "--check"] => generate::check(root),
+        ["boundaries"] => boundaries::check(root),
         _ => Err(USAGE.to_owned()),
     };
     // Nobody reads a failed write to a closed pipe; the exit code says enough.

@@ -4,13 +4,13 @@
 
 #![allow(clippy::print_stderr, reason = "a skipped test says why")]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    PathBuf::from(env!("BELLWETHER_ROOT"))
 }
 
 /// Runs Helm with the chart; `None`, and a line that says so, where there is none.

@@ -3,8 +3,8 @@
 //! Never: an effect when one before it failed; anything said that depends on a memory which is not durable; a write of the Lease sent
 //! twice; an answer to a poll while the receiver may still receive.
 
-use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,10 +12,11 @@ use std::time::Duration;
 use bellwether_core::contract::Leader;
 use bellwether_core::election::{
     Answer, Deadline, Effect, Event, Force, Incarnation, LeaseVersion, MemberId, Members, Message, Outcome, Phase,
-    Poll, Question, RequestId, Settings, State, step,
+    Poll, Question, RequestId, Settings, Span, State, step,
 };
 use bellwether_core::fact::Fact;
 use bellwether_core::force;
+use bellwether_core::instance::leaving;
 use bellwether_core::lease_object;
 use bellwether_core::wal::{Lsn, SystemIdentifier, Term};
 use k8s_openapi::api::core::v1::Pod;
@@ -25,6 +26,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
+use super::margin::Margin;
 use super::memory::MemoryError;
 use super::peers::{About, Incoming, Peers};
 use super::record::Record;
@@ -97,7 +99,7 @@ impl Fence {
 }
 
 /// What somebody wants of the election.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// Another primary: this one, or whoever is best.
     Switchover(Option<MemberId>),
@@ -107,6 +109,8 @@ pub enum Wish {
     Settings(Settings),
     /// PostgreSQL here stopped, or no longer.
     Fence(Fence),
+    /// These are on their way out, and nobody else.
+    Leaving(BTreeSet<String>),
     /// What this leader writes: whoever is no member yet is told nothing unasked.
     AskForHistory(MemberId),
 }
@@ -141,17 +145,21 @@ pub struct Driver {
     waiting: Vec<(u64, Waiting)>,
     back: mpsc::UnboundedSender<Back>,
     returned: mpsc::UnboundedReceiver<Back>,
-    lease_span: bellwether_core::election::Span,
+    lease_span: Span,
+    margin: Margin,
+    /// What is left of tenure while everybody answers.
+    enough: Span,
     /// How PostgreSQL is stopped, should what happens now ask for that.
     manner: Manner,
     fence: Fence,
+    leaving: BTreeSet<String>,
     addresses: BTreeMap<String, IpAddr>,
 }
 
 impl Driver {
     /// A process that has just started.
     pub fn new(
-        wish: (Settings, Fence),
+        wish: (Settings, Fence, BTreeSet<String>),
         record: Record,
         peers: Peers,
         api: (Leases, Api<Pod>),
@@ -159,7 +167,7 @@ impl Driver {
         links: Links,
     ) -> Self {
         let (leases, pods) = api;
-        let (settings, fence) = wish;
+        let (settings, fence, leaving) = wish;
         let (back, returned) = mpsc::unbounded_channel();
         let state = {
             let record = record.lock();
@@ -179,8 +187,11 @@ impl Driver {
             back,
             returned,
             lease_span,
+            margin: Margin::default(),
+            enough: enough(&settings),
             manner: Manner::AtOnce,
             fence,
+            leaving,
             addresses: BTreeMap::new(),
         }
     }
@@ -255,6 +266,7 @@ impl Driver {
         match wish {
             Wish::Settings(settings) => {
                 self.lease_span = settings.lease;
+                self.enough = enough(&settings);
                 self.state.set(settings);
                 Ok(())
             }
@@ -271,6 +283,10 @@ impl Driver {
             }
             Wish::Switchover(target) => self.happen_by(Manner::Drained, Event::Switchover { target }),
             Wish::Release => self.happen(Event::Switchover { target: None }),
+            Wish::Leaving(leaving) => {
+                self.leaving = leaving;
+                Ok(())
+            }
             Wish::Fence(Fence::Up) => self.happen_by(Manner::Gently, Event::Fenced),
             Wish::Fence(Fence::Down) => self.happen(Event::FenceLifted),
         }
@@ -298,6 +314,10 @@ impl Driver {
                 }
                 Ok(())
             }
+            News::Drained(number, position) if number == self.links.want.borrow().number => {
+                self.happen(Event::PostgresDrained { position })
+            }
+            News::Drained(..) => Ok(()),
             News::Stopped(number, position) if number == self.links.want.borrow().number => {
                 self.happen(Event::PostgresStopped { position })
             }
@@ -394,9 +414,17 @@ impl Driver {
                     back.send(Back::Written(request, put))
                 });
             }
-            Effect::Guard { until } => drop(self.links.guard.send_replace(until)),
+            Effect::Guard { until } => {
+                let before = self.links.guard.send_replace(until);
+                if let Some(left) = self.margin.extended(before, until, clock::now()?, self.enough) {
+                    tracing::info!(millis = left.0, "of tenure was left when it was extended");
+                }
+            }
             Effect::StopPostgres => self.want(Role::Stop(self.manner)),
-            Effect::Lead { term, voters } => self.want(Role::Lead { term, voters }),
+            Effect::Lead { term, voters } => {
+                self.margin.begin();
+                self.want(Role::Lead { term, voters });
+            }
             Effect::PublishEndpoint { term } => self.new_term(term),
             Effect::SetVoters { voters } => {
                 if let Some(term) = self.leading() {
@@ -466,6 +494,8 @@ impl Driver {
 
     fn received(&mut self, letter: Incoming) -> Result<(), DriverError> {
         let Incoming { from, instance, address, message, about } = letter;
+        let leaves = self.leaving.contains(&instance);
+        let message = message.filter(|message| !(leaves && leaving::is_unheard(message)));
         self.learn(about.addresses.clone().into_iter().chain([(instance, address)]));
         self.links.others.send_if_modified(|others| {
             let About { told, written, slots, space, .. } = about;
@@ -526,6 +556,11 @@ fn uid(write: &bellwether_core::election::LeaseWrite) -> String {
 
 fn version(object: &Value) -> Option<LeaseVersion> {
     object["metadata"]["resourceVersion"].as_str()?.parse().ok().map(LeaseVersion)
+}
+
+/// A promise that is asked for in each round, and comes within half of one.
+fn enough(settings: &Settings) -> Span {
+    Span(settings.promise.0.saturating_sub(settings.drift.0 + settings.ask_every.0 * 3 / 2))
 }
 
 /// It only has to differ from the lives before.

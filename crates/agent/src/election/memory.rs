@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bellwether_core::election::{MemberId, Memory};
+use bellwether_core::election::{Edition, MemberId, Memory};
 use bellwether_core::instance::history::{self, WrittenBy};
 use bellwether_core::wal::{Term, Timeline};
 use bellwether_postgres::file::{self, Written};
@@ -245,6 +245,8 @@ struct StoredMemory {
     uid: Option<Uid>,
     lease_term: Option<Term>,
     members: Vec<Uid>,
+    #[serde(default)]
+    edition: u64,
 }
 
 /// Read first: another format may have other fields.
@@ -269,15 +271,17 @@ impl Stored {
 
 impl From<&Memory> for StoredMemory {
     fn from(memory: &Memory) -> Self {
-        let Memory { term, uid, lease_term, members } = memory;
-        Self { term: *term, uid: uid.map(Uid::from), lease_term: *lease_term, members: ids::list(members) }
+        let Memory { term, uid, lease_term, members, edition } = memory;
+        let (term, lease_term) = (*term, *lease_term);
+        Self { term, uid: uid.map(Uid::from), lease_term, members: ids::list(members), edition: edition.0 }
     }
 }
 
 impl From<StoredMemory> for Memory {
     fn from(stored: StoredMemory) -> Self {
-        let StoredMemory { term, uid, lease_term, members } = stored;
-        Self { term, uid: uid.map(Into::into), lease_term, members: ids::members(&members) }
+        let StoredMemory { term, uid, lease_term, members, edition } = stored;
+        let (uid, members) = (uid.map(Into::into), ids::members(&members));
+        Self { term, uid, lease_term, members, edition: Edition(edition) }
     }
 }
 

@@ -15,6 +15,7 @@
 
 pub mod driver;
 pub mod ids;
+mod margin;
 pub mod memory;
 pub mod peers;
 pub mod record;
@@ -79,6 +80,8 @@ pub enum News {
     Initialised,
     /// As wanted by this number, nobody is received from, and the log ends here.
     Standing(u64, Option<Position>),
+    /// As wanted by this number, nobody can write any more, standbys have everything, and the log ends here.
+    Drained(u64, Option<Position>),
     /// As wanted by this number, no process is left, and the log ends here, if that can be told.
     Stopped(u64, Option<Position>),
     /// It streams from there, or from nobody any more.

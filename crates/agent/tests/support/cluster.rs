@@ -31,6 +31,10 @@ use serde_json::json;
 
 use crate::support::{self, Home, PATIENCE, postgresql, unprivileged};
 
+#[path = "relay.rs"]
+mod relay;
+use relay::Relay;
+
 pub const NAMESPACE: &str = "shop";
 
 /// Loopback addresses: one /24 for each cluster of a test process, by the process's own number.
@@ -43,6 +47,8 @@ pub struct Cluster {
     client: kube::Client,
     network: [u8; 3],
     agents: BTreeMap<String, Child>,
+    /// The agents' way to the API; the test's own does not end with it.
+    pub wire: Relay,
     /// Where agents that start from now on find PostgreSQL's programs, if not where everybody does.
     pub programs: Option<PathBuf>,
 }
@@ -53,13 +59,26 @@ impl Cluster {
         bellwether_runtime::client::install_crypto();
         let api = Server::start(ServerConfig::in_memory()).await.expect("an API server");
         let home = Home::new();
-        let kubeconfig = home.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, api.admin_kubeconfig().expect("a kubeconfig")).expect("written");
-        let client = bellwether_runtime::client::from_kubeconfig(&kubeconfig).await.expect("a client");
+        let text = api.admin_kubeconfig().expect("a kubeconfig");
+        let direct = home.path().join("kubeconfig-direct");
+        std::fs::write(&direct, &text).expect("written");
+        let client = bellwether_runtime::client::from_kubeconfig(&direct).await.expect("a client");
+        let wire = Relay::to(api.address()).await;
+        let relayed = text.replace(&api.address().to_string(), &wire.address.to_string());
+        assert_ne!(relayed, text, "agents go through the relay");
+        std::fs::write(home.path().join("kubeconfig"), relayed).expect("written");
         let pid = std::process::id();
         let network = [127, 64 + (pid % 128) as u8, (pid / 128) as u8 ^ NETWORKS.fetch_add(1, Ordering::Relaxed)];
-        let cluster =
-            Self { home, names: Names::of("orders"), api, client, network, agents: BTreeMap::new(), programs: None };
+        let cluster = Self {
+            home,
+            names: Names::of("orders"),
+            api,
+            client,
+            network,
+            agents: BTreeMap::new(),
+            wire,
+            programs: None,
+        };
         cluster.mount(config);
         cluster.create_objects().await;
         cluster
@@ -138,6 +157,19 @@ impl Cluster {
         let status = json!({ "status": { "podIP": self.address(host).to_string() } });
         let patched = self.api::<Pod>().patch_status(instance, &PatchParams::default(), &Patch::Merge(status)).await;
         patched.expect("the kubelet says where it is");
+        self.run(instance, host, &uid);
+    }
+
+    /// The agent is killed, and its container started again, as a kubelet does it: the same pod.
+    pub async fn restart(&mut self, instance: &str, host: u8) {
+        let mut agent = self.agents.remove(instance).expect("an agent");
+        agent.kill().expect("it is there");
+        agent.wait().expect("its end");
+        let uid = self.api::<Pod>().get(instance).await.expect("a pod").metadata.uid.expect("a UID");
+        self.run(instance, host, &uid);
+    }
+
+    fn run(&mut self, instance: &str, host: u8, uid: &str) {
         let dir = |name: &str| self.dir(name);
         let volume = self.dir(&format!("{instance}/data"));
         let run = self.dir(&format!("{instance}/run"));

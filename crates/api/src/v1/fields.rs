@@ -35,10 +35,11 @@ impl OnChange {
             Self::Group => "",
             Self::NoRestart => "Changing it restarts nothing.",
             Self::Reload => {
-                "Changing it restarts nothing; what PostgreSQL reads only when it starts takes effect at the next restart."
+                "What PostgreSQL can reload takes effect at once; for the rest instances are restarted one by one, standbys first, with a \
+                 switchover before the primary."
             }
             Self::Restart => {
-                "A change reaches an instance when it restarts; `status` says which instances still wait for that."
+                "A change restarts instances one by one, standbys first, with a switchover before the primary."
             }
             Self::Grows => "It may be raised, never lowered; volumes grow in place where their StorageClass allows it.",
             Self::OnceInitialised => "It can't be changed once the database exists.",

@@ -97,6 +97,9 @@ pub struct InstanceStatus {
     /// The node it runs on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Whether it was added and has not been readable through `-ro` yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joining: bool,
     /// Why it isn't streaming, or isn't ready; for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -124,9 +127,9 @@ pub enum InstanceState {
     Joining,
     /// PostgreSQL is starting or recovering.
     Starting,
-    /// A standby that reads WAL but has not caught up.
+    /// A standby that reads WAL but has not caught up: it is a second or more behind.
     CatchingUp,
-    /// A standby that streams.
+    /// A standby that streams, and had all that its primary had within a second when it was first said.
     Streaming,
     /// A standby that runs but doesn't stream; the message says why.
     NotStreaming,
@@ -145,8 +148,8 @@ pub struct Operation {
     /// What it is.
     pub kind: OperationKind,
     /// The step it is at.
-    pub step: String,
-    /// Since when.
+    pub step: OperationStep,
+    /// Since when it is at this step. Since when anything is under way is `lastTransitionTime` of the condition `Progressing`.
     pub since: Time,
     /// What it is waiting on, for people.
     pub waiting_on: String,
@@ -163,4 +166,51 @@ pub enum OperationKind {
     ScaleDown,
     /// An instance is brought back.
     Repair,
+    /// Instances are restarted one by one, because what changed takes a restart.
+    Rollout,
+}
+
+/// Steps of work. Which kind goes through which:
+///
+/// - `Create`: `Provisioning`, `Bootstrapping`, `Joining`.
+/// - `ScaleUp`: `ScalingUp`, `Syncing`, `UpdatingEndpoints`; the least advanced of all that join.
+/// - `ScaleDown`: `Leaving`, `Removing`; one instance after another.
+/// - `Repair`: `Degraded`, `Unavailable`.
+/// - `Rollout`: `Lowering`, `Standbys`, `Switchover`, `Primary`, `Returning`; `Paused`, `Stalled`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OperationStep {
+    /// The cluster's objects are being created.
+    Provisioning,
+    /// The first instance initialises the database.
+    Bootstrapping,
+    /// The other instances of a new cluster join.
+    Joining,
+    /// Volumes and pods of new instances are made.
+    ScalingUp,
+    /// New instances copy the data, or replay, until they are less than a second behind.
+    Syncing,
+    /// New instances are being made readable through `-ro`.
+    UpdatingEndpoints,
+    /// An instance gets no new readers, leaves the members of the election, and its replication slot is dropped.
+    Leaving,
+    /// Its pod stops; its volume is kept or deleted by `storage.onDelete`.
+    Removing,
+    /// It serves, and instances are brought back.
+    Degraded,
+    /// It does not serve, and a primary is brought back.
+    Unavailable,
+    /// The primary restarts in place with lower values.
+    Lowering,
+    /// Standbys are restarted, one at a time.
+    Standbys,
+    /// The primary is to hand over.
+    Switchover,
+    /// The only instance is restarted.
+    Primary,
+    /// All were restarted, and the last comes back.
+    Returning,
+    /// A person wants no new step.
+    Paused,
+    /// It stopped; the condition `Synced` says why.
+    Stalled,
 }

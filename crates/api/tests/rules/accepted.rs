@@ -121,7 +121,7 @@ fn unknown(schema: &Value, value: &Value, path: &str) -> Vec<String> {
 }
 
 fn example(name: &str) -> Value {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../deploy/examples/{name}.yaml"));
+    let file = Path::new(env!("BELLWETHER_ROOT")).join(format!("deploy/examples/{name}.yaml"));
     let text = std::fs::read_to_string(&file).expect("the example is there");
     serde_saphyr::from_str(&text).expect("the example is YAML")
 }

@@ -58,7 +58,7 @@ mod tests {
             namespaced: true,
             has_status: true,
             scale: None,
-            schema: json!({}),
+            schema: json!({}).into(),
             columns: vec![],
             custom: true,
         }

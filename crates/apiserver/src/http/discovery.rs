@@ -311,7 +311,7 @@ mod tests {
                 status: ".status.replicas".into(),
                 selector: None,
             }),
-            schema: json!({}),
+            schema: json!({}).into(),
             columns: vec![],
             custom: true,
         })

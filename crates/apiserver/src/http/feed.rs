@@ -238,7 +238,7 @@ mod tests {
             namespaced: true,
             has_status: false,
             scale: None,
-            schema: json!({}),
+            schema: json!({}).into(),
             columns: vec![],
             custom: false,
         }

@@ -79,7 +79,7 @@ fn component(resource: &Resource) -> String {
 }
 
 fn schema(resource: &Resource, object_meta: Option<&Value>) -> Value {
-    let mut schema = resource.schema.clone();
+    let mut schema = Value::clone(&resource.schema);
     if !schema.is_object() {
         schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     }
@@ -208,7 +208,7 @@ mod tests {
             namespaced: true,
             has_status: true,
             scale: None,
-            schema: json!({"type": "object", "properties": {"spec": {"type": "object"}}}),
+            schema: json!({"type": "object", "properties": {"spec": {"type": "object"}}}).into(),
             columns: vec![],
             custom,
         })

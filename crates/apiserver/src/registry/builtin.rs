@@ -120,7 +120,7 @@ fn kind<T: JsonSchema>(
         namespaced: scope == Scope::Namespaced,
         has_status: status == Status::Subresource,
         scale: None,
-        schema: schema_of::<T>(),
+        schema: schema_of::<T>().into(),
         columns: Vec::new(),
         custom: false,
     }

@@ -26,7 +26,7 @@ pub fn resources_of(crd: &Value) -> Vec<Resource> {
             namespaced: spec["scope"] == "Namespaced",
             has_status: version["subresources"].get("status").is_some(),
             scale: version["subresources"].get("scale").map(scale),
-            schema: version["schema"]["openAPIV3Schema"].clone(),
+            schema: version["schema"]["openAPIV3Schema"].clone().into(),
             columns: version["additionalPrinterColumns"].as_array().cloned().unwrap_or_default(),
             custom: true,
         })

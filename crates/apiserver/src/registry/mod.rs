@@ -3,11 +3,14 @@
 mod builtin;
 mod crd;
 mod facts;
+mod schema;
 
 use serde_json::Value;
 
 pub use builtin::builtin;
 pub use crd::resources_of;
+pub use schema::Schema;
+pub(crate) use schema::{Additional, Kind, List, NOTHING, Structure};
 
 /// One resource in one API version.
 #[derive(Clone, Debug)]
@@ -38,7 +41,7 @@ pub struct Resource {
     pub scale: Option<ScalePaths>,
     /// The OpenAPI v3 schema (structural for CRDs; for built-in kinds with `x-kubernetes-list-type`, `-list-map-keys`,
     /// `-map-type`, `-patch-strategy`, `-patch-merge-key` filled in).
-    pub schema: Value,
+    pub schema: Schema,
     /// Printer columns as in a CRD (`name`, `type`, `jsonPath`, `priority`, `format`, `description`).
     pub columns: Vec<Value>,
     /// Whether it comes from a CRD: pruned, defaulted and validated by its schema, CEL included.

@@ -54,7 +54,7 @@ impl Store {
         builtin::prepare_create(resource, &mut object);
         self.give_cluster_ip(resource, &mut object);
         let name = object::name(&object).to_owned();
-        let mut errors = builtin::validate_meta(resource, &object);
+        let mut errors = builtin::validate_meta(resource, &object, None);
         errors.extend(validate_created(resource, &object));
         if !errors.is_empty() {
             return Err(ApiError::invalid(resource, &name, &errors));
@@ -89,7 +89,7 @@ impl Store {
             meta.remove(field);
         }
         meta.insert("uid".into(), uid.into());
-        meta.insert("creationTimestamp".into(), object::time(write.now));
+        meta.insert("creationTimestamp".into(), object::time(write.now).into());
         if resource.namespaced {
             meta.insert("namespace".into(), namespace.unwrap_or_default().into());
         } else {

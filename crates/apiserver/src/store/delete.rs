@@ -118,7 +118,7 @@ fn marked(resource: &Resource, stored: &Value, options: &DeleteOptions, write: &
     if !already || before.is_some_and(|before| grace < before) {
         let meta = object::meta_mut(&mut marked);
         let end = write.now + jiff::SignedDuration::from_secs(grace);
-        meta.insert("deletionTimestamp".into(), object::time(end));
+        meta.insert("deletionTimestamp".into(), object::time(end).into());
         meta.insert("deletionGracePeriodSeconds".into(), grace.into());
     }
     if !already && builtin::counts_generations(resource) {

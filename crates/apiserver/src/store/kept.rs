@@ -62,11 +62,16 @@ impl Object {
         if self.0.complete.get().is_some_and(|known| Arc::ptr_eq(known, resource)) {
             return true;
         }
-        let complete = !schema::lacks_defaults(&resource.schema, &self.0.plain);
+        let complete = !schema::lacks_defaults(resource.schema.structure(), &self.0.plain);
         if complete {
             self.0.complete.get_or_init(|| resource.clone());
         }
         complete
+    }
+
+    /// It has: whoever made it filled them in.
+    pub(super) fn got_defaults_of(&self, resource: &Arc<Resource>) {
+        self.0.complete.get_or_init(|| resource.clone());
     }
 
     /// Who owns what.

@@ -21,6 +21,7 @@ mod persist;
 mod read;
 mod schema;
 mod selector;
+mod touched;
 mod update;
 mod view;
 mod watch;

@@ -74,8 +74,8 @@ pub(crate) fn set_finalizers(object: &mut Value, finalizers: &[String]) {
 }
 
 /// A time as Kubernetes writes it: whole seconds, UTC.
-pub(crate) fn time(now: Timestamp) -> Value {
-    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
+pub(crate) fn time(now: Timestamp) -> String {
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// What is at a path.

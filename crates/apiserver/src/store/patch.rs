@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 use super::apply;
 use super::create::{check_name, check_namespace};
+use super::touched::Touched;
+use super::update::Change;
 use super::{Object, Store, object, read, schema, update, view};
 use crate::error::ApiError;
 use crate::request::{PatchKind, Subresource, Target, Write, Written};
@@ -37,7 +39,9 @@ impl Store {
         let decoded = schema::decode_patched(&target.resource, patched, kind, body, write.validation)?;
         let mut object = decoded.object;
         check_unchanged_identity(target, current.plain(), &mut object)?;
-        self.replace(target, &current, object, write, decoded.warnings, None)
+        let touched = if kind == PatchKind::Merge { Touched::by_merge(body) } else { Touched::All };
+        let change = Change { object, touched, managers: None, warnings: decoded.warnings };
+        self.replace(target, &current, change, write)
     }
 
     fn apply(
@@ -56,7 +60,7 @@ impl Store {
         check_namespace(target, &mut config)?;
         let version = object::meta_str(&config, "resourceVersion").to_owned();
         let uid = object::uid(&config).to_owned();
-        let (merged, managers) = apply::apply(target, current, config, write)?;
+        let applied = apply::apply(target, current, config, write)?;
         let Some(current) = current else {
             if target.subresource != Subresource::Main {
                 return Err(ApiError::not_found(&target.resource, &target.name));
@@ -66,8 +70,8 @@ impl Store {
                     format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
                 return Err(ApiError::conflict(&target.resource, &target.name, &why));
             }
-            let created = schema::complete(&target.resource, merged);
-            return self.insert(target, created, write, Vec::new(), Some(managers));
+            let created = schema::complete(&target.resource, applied.object);
+            return self.insert(target, created, write, Vec::new(), Some(applied.managers));
         };
         if !version.is_empty() && version != object::meta_str(current.plain(), "resourceVersion") {
             return Err(ApiError::modified(&target.resource, &target.name));
@@ -79,8 +83,10 @@ impl Store {
             );
             return Err(ApiError::conflict(&target.resource, &target.name, &why));
         }
-        let object = schema::complete(&target.resource, merged);
-        self.replace(target, current, object, write, Vec::new(), Some(managers))
+        let object = schema::complete(&target.resource, applied.object);
+        let change =
+            Change { object, touched: applied.touched, managers: Some(applied.managers), warnings: Vec::new() };
+        self.replace(target, current, change, write)
     }
 }
 

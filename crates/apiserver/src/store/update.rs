@@ -7,10 +7,23 @@ use serde_json::{Map, Value, json};
 
 use super::apply::{self, Managers};
 use super::create::{check_name, check_namespace};
+use super::touched::Touched;
 use super::{Object, Store, builtin, object, read, schema, view};
 use crate::error::{ApiError, FieldError};
 use crate::registry::Resource;
 use crate::request::{Subresource, Target, Write, Written};
+
+/// What an existing object is to become.
+pub(super) struct Change {
+    /// The object, decoded, defaulted, and meant for the very one that it replaces.
+    pub(super) object: Value,
+    /// Where the two may differ.
+    pub(super) touched: Touched,
+    /// Who owns what of it; known if it was applied.
+    pub(super) managers: Option<Managers>,
+    /// What the caller is told.
+    pub(super) warnings: Vec<String>,
+}
 
 impl Store {
     /// Replaces an object, its status, or the number in its scale.
@@ -33,7 +46,8 @@ impl Store {
         };
         let current = view::shown(&target.resource, &current);
         self.check_version(target, current.plain(), &object)?;
-        self.replace(target, &current, object, write, decoded.warnings, None)
+        let change = Change { object, touched: Touched::All, managers: None, warnings: decoded.warnings };
+        self.replace(target, &current, change, write)
     }
 
     fn check_version(&self, target: &Target, current: &Value, object: &Value) -> Result<(), ApiError> {
@@ -61,30 +75,38 @@ impl Store {
         }
     }
 
-    /// The part that every change of an existing object shares. `object` is decoded, defaulted, and meant for this very `current`; if
-    /// it was applied, who owns what of it is known.
+    /// The part that every change of an existing object shares.
     pub(super) fn replace(
         &mut self,
         target: &Target,
         current: &Object,
-        mut object: Value,
+        change: Change,
         write: &Write,
-        warnings: Vec<String>,
-        applied: Option<Managers>,
     ) -> Result<Written, ApiError> {
+        let Change { mut object, touched, managers, warnings } = change;
         let resource = &target.resource;
         let before = &**current.plain();
+        let touched = builtin::touched_by_rules(resource, touched);
+        // What is stored has its defaults and keeps the rules.
+        let rules = builtin::concerns_rules(resource, &touched);
         let mut errors = builtin::validate_meta_update(&object, before);
-        builtin::apply_defaults(resource, &mut object);
-        keep_what_is_not_theirs(target, before, &mut object);
+        if rules {
+            builtin::apply_defaults(resource, &mut object);
+        }
+        keep_what_is_not_theirs(target, before, &mut object, &touched);
         builtin::prepare_update(target, &mut object, before);
-        let managers = applied.unwrap_or_else(|| apply::own_updated(target, current, &mut object, write));
-        count_generation(target, before, &mut object);
-        errors.extend(validate_updated(target, &object, before));
+        let managers = managers.unwrap_or_else(|| apply::own_updated(target, current, &mut object, &touched, write));
+        if rules {
+            count_generation(target, before, &mut object);
+        }
+        errors.extend(builtin::validate_meta(resource, &object, Some(before)));
+        if rules {
+            errors.extend(validate_updated(target, &object, before));
+        }
         if !errors.is_empty() {
             return Err(ApiError::invalid(resource, &target.name, &errors));
         }
-        if apply::same_but_for_times(current, &object, &managers) {
+        if apply::same_but_for_times(current, &object, &touched, &managers) {
             return Ok(Written { object: current.clone(), created: false, warnings });
         }
         if write.dry_run {
@@ -101,6 +123,7 @@ impl Store {
         } else {
             self.commit(&bucket, key, Some((stored, managers)))?
         };
+        committed.got_defaults_of(resource);
         Ok(Written { object: view::shown(resource, &committed), created: false, warnings })
     }
 
@@ -135,10 +158,13 @@ impl Store {
         }
         let mut object = Value::clone(current.plain());
         set_path(&mut object, &paths.spec, replicas);
+        let mut object = schema::complete(resource, object);
         let main = Target { subresource: Subresource::Main, ..target.clone() };
         let scaled = Target { subresource: Subresource::Scale, ..target.clone() };
-        let managers = apply::own_updated(&scaled, current, &mut object, write);
-        let mut written = self.replace(&main, current, object, write, Vec::new(), Some(managers))?;
+        let touched = Touched::All;
+        let managers = Some(apply::own_updated(&scaled, current, &mut object, &touched, write));
+        let change = Change { object, touched, managers, warnings: Vec::new() };
+        let mut written = self.replace(&main, current, change, write)?;
         written.object = Object::of_whole(scale_of(resource, written.object.plain())?);
         Ok(written)
     }
@@ -146,13 +172,11 @@ impl Store {
 
 fn validate_updated(target: &Target, object: &Value, current: &Value) -> Vec<FieldError> {
     let resource = &target.resource;
-    let mut errors = builtin::validate_meta(resource, object);
     if resource.custom {
-        errors.extend(schema::validate(resource, object, Some(current)));
+        schema::validate(resource, object, Some(current))
     } else {
-        errors.extend(builtin::validate_update(target, object, current));
+        builtin::validate_update(target, object, current)
     }
-    errors
 }
 
 /// 404 where a resource has no such subresource.
@@ -209,13 +233,16 @@ fn set_path(object: &mut Value, path: &str, new: Value) {
 }
 
 /// Metadata that only the server writes, and the half of the object that this endpoint does not write, stay as they are.
-fn keep_what_is_not_theirs(target: &Target, current: &Value, object: &mut Value) {
+fn keep_what_is_not_theirs(target: &Target, current: &Value, object: &mut Value, touched: &Touched) {
     let resource = &target.resource;
     if target.subresource == Subresource::Status {
-        return keep_all_but_status(resource, current, object);
+        return keep_all_but_status(resource, current, object, touched);
     }
-    if resource.has_status {
+    if resource.has_status && touched.may("status") {
         set_or_remove(object, "status", current.get("status").cloned());
+    }
+    if !touched.may("metadata") {
+        return;
     }
     let kept = object::meta(current);
     let meta = object::meta_mut(object);
@@ -228,10 +255,7 @@ fn keep_what_is_not_theirs(target: &Target, current: &Value, object: &mut Value)
         "resourceVersion",
         "selfLink",
     ] {
-        match kept.get(field) {
-            Some(value) => meta.insert(field.into(), value.clone()),
-            None => meta.remove(field),
-        };
+        keep_field(meta, field, kept.get(field));
     }
     if !meta.contains_key("generateName")
         && let Some(base) = kept.get("generateName")
@@ -240,24 +264,33 @@ fn keep_what_is_not_theirs(target: &Target, current: &Value, object: &mut Value)
     }
 }
 
-/// Compared rather than copied: little besides the status differs, and a spec is long.
-fn keep_all_but_status(resource: &Resource, current: &Value, object: &mut Value) {
-    let mut metadata = Value::Object(object::meta(current).clone());
-    let written = object::meta_mut(object);
-    let theirs: &[&str] = if resource.custom { &[] } else { &["labels", "annotations", "finalizers"] };
-    for field in theirs.iter().chain(&["managedFields"]) {
-        set_or_remove(&mut metadata, field, written.remove(*field));
-    }
-    let Some(fields) = object.as_object_mut() else { return };
-    fields.retain(|field, _| field == "status" || current.get(field).is_some());
-    for (field, value) in
-        current.as_object().into_iter().flatten().filter(|(field, _)| *field != "status" && *field != "metadata")
-    {
-        if fields.get(field) != Some(value) {
-            fields.insert(field.clone(), value.clone());
+fn keep_all_but_status(resource: &Resource, current: &Value, object: &mut Value, touched: &Touched) {
+    if touched.may("metadata") {
+        let kept = object::meta(current);
+        let meta = object::meta_mut(object);
+        let theirs = |field: &str| {
+            field == "managedFields" || (!resource.custom && matches!(field, "labels" | "annotations" | "finalizers"))
+        };
+        meta.retain(|field, _| theirs(field) || kept.contains_key(field));
+        for (field, value) in kept.iter().filter(|(field, _)| !theirs(field)) {
+            keep_field(meta, field, Some(value));
         }
     }
-    fields.insert("metadata".into(), metadata);
+    let Some(fields) = object.as_object_mut() else { return };
+    let kept = |field: &str| !matches!(field, "status" | "metadata") && touched.may(field);
+    fields.retain(|field, _| !kept(field) || current.get(field).is_some());
+    for (field, value) in current.as_object().into_iter().flatten().filter(|(field, _)| kept(field)) {
+        keep_field(fields, field, Some(value));
+    }
+}
+
+/// Compared rather than copied: little differs, and a spec is long.
+fn keep_field(fields: &mut Map<String, Value>, field: &str, kept: Option<&Value>) {
+    match kept {
+        Some(value) if fields.get(field) == Some(value) => {}
+        Some(value) => drop(fields.insert(field.to_owned(), value.clone())),
+        None => drop(fields.remove(field)),
+    }
 }
 
 fn set_or_remove(object: &mut Value, field: &str, value: Option<Value>) {

@@ -36,7 +36,7 @@ pub(super) fn shown(resource: &Arc<Resource>, stored: &Object) -> Object {
     if resource.group == "events.k8s.io" {
         rename(&mut object, EVENT_FIELDS.iter().copied());
     } else if resource.custom {
-        schema::apply_defaults(&resource.schema, &mut object);
+        schema::apply_defaults(resource.schema.structure(), &mut object);
     }
     Object::new(object, stored.managers().clone())
 }

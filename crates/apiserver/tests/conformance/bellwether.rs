@@ -131,7 +131,7 @@ async fn the_manifest_of_our_first_users_is_accepted(w: World) {
 }
 
 async fn the_full_example_is_accepted(w: World) {
-    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/examples/full.yaml");
+    let file = std::path::Path::new(env!("BELLWETHER_ROOT")).join("deploy/examples/full.yaml");
     let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let example: Value = serde_saphyr::from_str(&text).expect("the example is YAML");
     let stored = accepts(&w, &example["spec"]).await;

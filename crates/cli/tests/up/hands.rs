@@ -1,11 +1,16 @@
 //! What people do to a cluster with their own hands: fence, unfence, and make one lead by force.
 
+use std::net::{IpAddr, SocketAddr};
+
 use bellwether_api::v1::{InstanceState, PostgresCluster};
+use bellwether_core::contract::{AGENT_PORT, POSTGRES_PORT};
 use bellwether_embedded::proc;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use kube::Api;
 use kube::api::DeleteParams;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::home::{BELLWETHER, Home, eventually};
 
@@ -33,10 +38,15 @@ async fn two_vote(home: &Home) -> Option<()> {
     (rule["members"].as_array()?.len() == 2).then_some(())
 }
 
-async fn has_postgres(home: &Home, instance: &str) -> bool {
+/// Who listens on this port of an instance.
+async fn listener(home: &Home, instance: &str, port: u16) -> Option<i32> {
     let pod = Api::<Pod>::default_namespaced(home.client().await).get(instance).await.unwrap();
-    let address: std::net::IpAddr = pod.status.unwrap().pod_ip.unwrap().parse().unwrap();
-    proc::listener(std::net::SocketAddr::new(address, 5432)).is_some()
+    let address: IpAddr = pod.status.unwrap().pod_ip.unwrap().parse().unwrap();
+    proc::listener(SocketAddr::new(address, port)).map(|(pid, _)| pid)
+}
+
+async fn has_postgres(home: &Home, instance: &str) -> bool {
+    listener(home, instance, POSTGRES_PORT).await.is_some()
 }
 
 async fn leader(home: &Home) -> Option<String> {
@@ -148,6 +158,9 @@ async fn the_last_one_leads_by_force_when_those_are_lost_for_good_who_would_know
     let pods: Api<Pod> = Api::default_namespaced(home.client().await);
     let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(home.client().await);
     let lost: Vec<_> = ["demo-1", "demo-2"].into_iter().collect();
+    // Its last act would be to hand over.
+    let agent = listener(&home, &primary, AGENT_PORT).await.expect("the primary's agent listens");
+    kill(Pid::from_raw(agent), Signal::SIGSTOP).unwrap();
     for instance in &lost {
         claims.delete(&format!("{instance}-data"), &DeleteParams::default()).await.unwrap();
     }

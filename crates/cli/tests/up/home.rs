@@ -47,9 +47,13 @@ impl Home {
     pub async fn start(&mut self, arguments: &[&str]) {
         let _of_an_earlier_run = std::fs::remove_file(self.kubeconfig());
         self.process = Some(self.command(arguments).spawn().unwrap());
-        let is_up = || async { self.try_client().await };
-        let client = eventually("the API answers", is_up).await;
-        drop(client);
+        let started = Instant::now();
+        while self.try_client().await.is_none() {
+            let ended = self.process.as_mut().and_then(|process| process.try_wait().unwrap());
+            assert_eq!(ended, None, "up ended: {}", self.said("err"));
+            assert!(started.elapsed() < PATIENCE, "the API does not answer; up says: {}", self.said("err"));
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
     }
 
     /// `up` on this directory, not started yet.
@@ -82,7 +86,10 @@ impl Home {
     }
     /// What `up` printed so far.
     pub fn printed(&self) -> String {
-        std::fs::read_to_string(self.path().with_extension("out")).unwrap_or_default()
+        self.said("out")
+    }
+    fn said(&self, stream: &str) -> String {
+        std::fs::read_to_string(self.path().with_extension(stream)).unwrap_or_default()
     }
 
     async fn try_client(&self) -> Option<Client> {
@@ -175,10 +182,10 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let mut said = format!("--- up printed:\n{}", self.printed());
+            let mut said = format!("--- up printed:\n{}{}", self.printed(), self.said("err"));
             for entry in std::fs::read_dir(self.path().join("logs")).into_iter().flatten().flatten() {
                 let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
-                let tail: Vec<_> = text.lines().rev().take(15).collect();
+                let tail: Vec<_> = text.lines().rev().take(60).collect();
                 let tail: Vec<_> = tail.into_iter().rev().collect();
                 said += &format!("--- {}:\n{}\n", entry.path().display(), tail.join("\n"));
             }

@@ -50,6 +50,9 @@ async fn refused(instance: &str) -> String {
     let mut home = Home::up(&["--replicas", "2"]).await;
     home.ready("demo", 2).await;
     home.execute("demo", "create table kept (id int); insert into kept values (1)").await;
+    // Of two, commits wait for the other one only once it is recorded as a voter; what it lacks could not be led with.
+    let both = || async { home.number("demo", "demo-2", "select count(*) from kept").await.filter(|rows| *rows == 1) };
+    eventually("the standby has it", both).await;
     assert!(home.stop().await.success());
     let pgdata = swap(&home, instance);
     let before = files(&pgdata);

@@ -13,7 +13,7 @@ fn writes(home: &Home) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn nobody_writes_to_the_api_while_nothing_happens() {
+async fn note_11_nobody_writes_to_the_api_while_nothing_happens() {
     let home = Home::up(&["--replicas", "3"]).await;
     home.ready("demo", 3).await;
     // Settled: a second passes without a write. Reports that were on their way at Ready have arrived.

@@ -51,12 +51,11 @@ async fn what_a_spec_sets_arrives_in_postgresql() {
     let memory = "select setting::bigint from pg_settings where name = 'work_mem'";
     let reloaded = || async { home.number("orders", "orders-2", memory).await.filter(|kib| *kib == 32 * 1024) };
     eventually("work_mem is reloaded", reloaded).await;
-    let said = || async {
-        let conditions = api.get("orders").await.ok()?.status?.conditions;
-        let synced = conditions.into_iter().find(|condition| condition.type_ == "Synced")?;
-        (synced.status == "False" && synced.message.contains("max_connections")).then_some(())
-    };
-    eventually("status says that max_connections waits for a restart", said).await;
+    let connections = "select setting::bigint from pg_settings where name = 'max_connections'";
+    for instance in ["orders-1", "orders-2"] {
+        let rolled = || async { home.number("orders", instance, connections).await.filter(|number| *number == 60) };
+        eventually(&format!("{instance} was restarted for max_connections"), rolled).await;
+    }
 }
 
 /// How many data directories have their WAL elsewhere.

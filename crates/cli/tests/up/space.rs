@@ -271,6 +271,54 @@ async fn when_every_volume_is_full_reads_work_nobody_flaps_and_it_ends_by_itself
     assert_eq!(outcome.verdict.doubts, [], "{:#?}", outcome.verdict);
 }
 
+/// The slot that is kept for it holds log back, up to half of the volume, and then it is copied anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn note_24_a_replica_that_is_away_does_not_fill_the_volume_of_its_primary() {
+    let Some((home, _volumes)) = small(2).await else { return };
+    let clusters: Api<PostgresCluster> = Api::default_namespaced(home.client().await);
+    let fence = async |who: Value| {
+        let change = json!({"metadata": {"annotations": {bellwether_api::labels::FENCED: who}}});
+        clusters.patch("demo", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    };
+    fence("demo-2".into()).await;
+    let away = || async { home.condition("demo", "Fenced").await.filter(|(status, _)| status == "True") };
+    eventually("demo-2 is away", away).await;
+    write_many(&home).await;
+    fence(Value::Null).await;
+    home.ready("demo", 2).await;
+    has_all(&home, "demo-2").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_of_many_times_the_volume_fills_nobodys() {
+    let Some((home, _volumes)) = small(2).await else { return };
+    write_many(&home).await;
+    home.ready("demo", 2).await;
+    for instance in ["demo-1", "demo-2"] {
+        has_all(&home, instance).await;
+    }
+}
+
+/// Writes twice as much log as there is room for; nobody is full at any time.
+async fn write_many(home: &Home) {
+    const ROUNDS: i32 = 2 * 512 / 16;
+    /// Rows that are too small to be compressed; a segment of log each time, and no more data than that.
+    const SEGMENT: &str =
+        "truncate much; insert into much select repeat(md5(n::text), 60) from generate_series(1, 8000) n";
+    home.execute("demo", "create table much (what text)").await;
+    for round in 0..ROUNDS {
+        home.execute("demo", SEGMENT).await;
+        let said = condition(home, "Degraded").await.unwrap();
+        assert_ne!(said.1, "VolumeFull", "after {round} segments: {said:?}");
+    }
+}
+
+async fn has_all(home: &Home, instance: &str) {
+    let many =
+        || async { home.number("demo", instance, "select count(*) from much").await.filter(|rows| *rows == 8000) };
+    eventually(&format!("{instance} has everything"), many).await;
+}
+
 /// Lets WAL be written until there is no room for it: PostgreSQL panics.
 async fn panic_for_want_of_room(home: &Home, socket: &Path, volume: &Volume) {
     let began = Instant::now();

@@ -29,3 +29,21 @@ fn build(parent: &Parent<'_>, name: &str) -> Desired {
     };
     Desired::of(Kind::PodDisruptionBudget, name, &object)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::object::Kind;
+    use crate::plan::world::World;
+
+    #[test]
+    fn note_23_a_drain_may_always_take_one_more() {
+        for replicas in 1..=10 {
+            let mut world = World::made(json!({"replicas": replicas}));
+            let budget = world.get(Kind::PodDisruptionBudget, "orders")["spec"].clone();
+            assert_eq!(budget["minAvailable"], replicas - 1, "of {replicas}");
+            assert_eq!(budget["unhealthyPodEvictionPolicy"], "AlwaysAllow");
+        }
+    }
+}

@@ -23,8 +23,8 @@ struct Shelf {
     built: BTreeMap<(Kind, String), (Box<dyn Any + Send>, Desired)>,
     /// What was found to be as it should be: as it should be, and as it was.
     held: BTreeMap<(Kind, String), (Arc<Value>, Arc<Value>)>,
-    /// Of the pod that each instance would have.
-    pod_hashes: BTreeMap<String, String>,
+    /// Of the pod that an instance would have.
+    pod_hash: Option<String>,
     /// What of the spec can't be acted on, once it was looked at.
     invalid: Option<Vec<String>>,
 }
@@ -68,10 +68,10 @@ impl Kept {
         shelf.invalid.get_or_insert_with(look).clone()
     }
 
-    /// The hash of an instance's pod, worked out from the cluster alone, if it was not already.
-    pub(super) fn pod_hash(&self, instance: &str, hash: impl FnOnce() -> String) -> String {
+    /// The hash of a pod, worked out from the spec alone, if it was not already.
+    pub(super) fn pod_hash(&self, hash: impl FnOnce() -> String) -> String {
         let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        shelf.pod_hashes.entry(instance.to_owned()).or_insert_with(hash).clone()
+        shelf.pod_hash.get_or_insert_with(hash).clone()
     }
 
     /// Whether an object is as it should be, looked at only if either is another than the last time. Both are held here, so no other

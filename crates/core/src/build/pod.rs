@@ -1,9 +1,11 @@
 //! The pod of an instance: the agent as PID 1 over PostgreSQL, under Pod Security `restricted`.
 //!
-//! Never: the operator's image in the hash. An operator upgrade alone must not look like a reason to restart a database.
+//! Never: anything but the user's words in the hash. It is what databases are restarted for, and an operator that was upgraded alone (its
+//! image, its defaults, how it builds pods) must restart none; what is new in the pod comes with its next restart.
 
 use std::collections::BTreeMap;
 
+use bellwether_api::v1::PostgresClusterSpec;
 use bellwether_api::{labels, versions};
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource,
@@ -12,6 +14,8 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use serde_json::json;
 
 use super::{Parent, scheduling};
 use crate::contract::{
@@ -32,30 +36,33 @@ pub fn pod(parent: &Parent<'_>, instance: &str, claim_uid: &str, config_hash: &s
     metadata.labels.get_or_insert_default().insert(labels::INSTANCE.to_owned(), instance.to_owned());
     let mut spec = spec(parent, instance);
     metadata.annotations = Some(BTreeMap::from([
-        (labels::POD_HASH.to_owned(), hash(&spec)),
+        (labels::POD_HASH.to_owned(), current_hash(parent)),
         (labels::CONFIG_HASH.to_owned(), config_hash.to_owned()),
     ]));
-    // Not part of the hash: a volume that was replaced is another instance's, and its pod is made anew with it.
+    // A volume that was replaced is another instance's, and its pod is made anew with it.
     let claim = value(env::CLAIM_UID, claim_uid);
     spec.containers.iter_mut().for_each(|container| container.env.get_or_insert_default().push(claim.clone()));
     Desired::of(Kind::Pod, instance, &Pod { metadata, spec: Some(spec), ..Pod::default() })
 }
 
-/// The hash that the pod of `instance` would have if it were made now.
-pub fn current_hash(parent: &Parent<'_>, instance: &str) -> String {
-    let hash = || hash(&spec(parent, instance));
+/// The hash that a pod would have if it were made now: of what the user says that only a new pod can take up.
+pub fn current_hash(parent: &Parent<'_>) -> String {
+    let hash = || hash(&parent.cluster.spec);
     match parent.kept {
-        Some(kept) => kept.pod_hash(instance, hash),
+        Some(kept) => kept.pod_hash(hash),
         None => hash(),
     }
 }
 
-fn hash(spec: &PodSpec) -> String {
-    let mut spec = spec.clone();
-    for container in spec.init_containers.iter_mut().flatten() {
-        container.image = None;
-    }
-    object::hash(&serde_json::to_value(&spec).unwrap_or_default())
+fn hash(spec: &PostgresClusterSpec) -> String {
+    object::hash(&json!({
+        "version": spec.version,
+        "image": spec.image,
+        "imagePullSecrets": spec.image_pull_secrets,
+        "resources": spec.resources,
+        "scheduling": spec.scheduling,
+        "walVolume": spec.storage.wal.is_some(),
+    }))
 }
 
 fn spec(parent: &Parent<'_>, instance: &str) -> PodSpec {

@@ -61,17 +61,19 @@ pub struct Validity {
     pub issuer: Option<Timestamp>,
 }
 
-/// The Secret without its contents.
-pub fn secret(parent: &Parent<'_>, kind: SecretKind, validity: Validity) -> Desired {
+/// The Secret without its contents. `source` is the edition of the user's Secret that its password comes from.
+pub fn secret(parent: &Parent<'_>, kind: SecretKind, validity: Validity, source: Option<&str>) -> Desired {
     let name = kind.name(parent);
-    parent.built(Kind::Secret, &name, &validity, || build(parent, kind, &name, validity))
+    let from = (validity, source.map(str::to_owned));
+    parent.built(Kind::Secret, &name, &from, || build(parent, kind, &name, validity, source))
 }
 
-fn build(parent: &Parent<'_>, kind: SecretKind, name: &str, validity: Validity) -> Desired {
+fn build(parent: &Parent<'_>, kind: SecretKind, name: &str, validity: Validity, source: Option<&str>) -> Desired {
     let mut metadata = parent.owned(name);
     let dated = [(labels::NOT_AFTER, validity.not_after), (labels::ISSUER_NOT_AFTER, validity.issuer)];
-    metadata.annotations =
-        Some(dated.into_iter().filter_map(|(key, at)| Some((key.to_owned(), at?.to_string()))).collect());
+    let dated = dated.into_iter().filter_map(|(key, at)| Some((key.to_owned(), at?.to_string())));
+    let sourced = source.map(|source| (labels::PASSWORD_FROM.to_owned(), source.to_owned()));
+    metadata.annotations = Some(dated.chain(sourced).collect());
     let type_ = match kind {
         SecretKind::Server | SecretKind::Replication => "kubernetes.io/tls",
         SecretKind::Superuser | SecretKind::Ca | SecretKind::App => "Opaque",

@@ -116,3 +116,33 @@ fn a_spread_constraint_counts_the_clusters_own_instances_unless_it_selects_other
     assert_eq!(spread[0]["labelSelector"]["matchLabels"], json!({ "bellwether.dev/cluster": "orders" }));
     assert_eq!(spread[1]["labelSelector"]["matchLabels"], json!({ "a": "b" }));
 }
+
+/// What an operator of this release would make pods from, and of another.
+fn hashes(cluster: &Value) -> [String; 2] {
+    let cluster: PostgresCluster = serde_json::from_value(json!({
+        "apiVersion": "bellwether.dev/v1", "kind": "PostgresCluster",
+        "metadata": { "name": "orders", "namespace": "shop", "uid": "u" }, "spec": cluster,
+    }))
+    .expect("a cluster");
+    let next = Settings { image: "bellwether:next".to_owned(), postgres_uid: 26, ..Settings::default() };
+    [Settings::default(), next]
+        .map(|settings| pod::current_hash(&Parent::of(&cluster, &settings).expect("it is stored")))
+}
+
+#[test]
+fn databases_are_restarted_for_what_users_say_and_for_nothing_that_is_the_operators() {
+    let [first, next] = hashes(&json!({ "version": "17", "replicas": 3 }));
+    assert_eq!(first, next);
+    // A release in which this differs restarts every database that there is.
+    assert_eq!(first, "d237f8e1dfa9f16e");
+    for change in [
+        json!({ "version": "17", "image": "postgres:17.6" }),
+        json!({ "version": "17", "resources": { "limits": { "memory": "2Gi" } } }),
+        json!({ "version": "17", "scheduling": { "nodeSelector": { "disk": "ssd" } } }),
+        json!({ "version": "17", "imagePullSecrets": [{ "name": "registry" }] }),
+    ] {
+        assert_ne!(hashes(&change)[0], first, "{change}");
+    }
+    let reloaded = json!({ "version": "17", "replicas": 5, "parameters": { "work_mem": "8MB" }, "pgHba": ["# a"] });
+    assert_eq!(hashes(&reloaded)[0], first);
+}

@@ -6,8 +6,9 @@
 use super::message::{Answer, Consent, Effect, LeaseView, Message, Phase, Question};
 use super::settings::Durability;
 use super::state::{Ballot, Claim, Handover, HandoverStep, Leader, Look, Out, Quest, Role, State, Why, succession};
-use super::types::{MemberId, Moment, Position};
+use super::types::{MemberId, Members, Moment, Position};
 use super::{campaign, fence};
+use crate::instance::space::Space;
 use crate::wal::Term;
 
 /// PostgreSQL died by itself. Its backends may live on: everything is stopped before anything else is decided.
@@ -40,14 +41,49 @@ fn begin(state: &mut State, why: Why, because: &'static str, now: Moment, out: &
     out.push(Effect::StopPostgres);
 }
 
+/// Nobody can write any more, and standbys have everything: they are asked while the last processes are reaped. What they answer is
+/// true whatever becomes of those; the consent waits for both.
+pub(super) fn drained(state: &mut State, end: Option<Position>, now: Moment, out: &mut Out) {
+    let Role::Leader(Leader { handover: Some(handover), .. }) = &state.role else { return };
+    let HandoverStep::Stopping { until } = handover.step else { return };
+    let others = others(state);
+    if matches!(handover.why, Why::Switchover(_)) && !others.is_empty() {
+        poll(state, others, end, Some(until), now, out);
+    }
+}
+
+fn others(state: &State) -> Members {
+    state.known.sound().map(|view| view.content.members.without(state.me)).unwrap_or_default()
+}
+
+fn poll(
+    state: &mut State,
+    others: Members,
+    end: Option<Position>,
+    reaping: Option<Moment>,
+    now: Moment,
+    out: &mut Out,
+) {
+    let until = now.plus(state.settings.last_poll);
+    let ballot = Ballot { until, ..state.poll(Question::Position, others, now, out) };
+    set_step(state, HandoverStep::Polling { ballot, end, reaping });
+}
+
 /// Every process of PostgreSQL is gone.
 pub(super) fn stopped(state: &mut State, end: Option<Position>, now: Moment, out: &mut Out) {
-    let Role::Leader(Leader { handover: Some(handover), .. }) = &state.role else { return };
-    if !matches!(handover.step, HandoverStep::Stopping { .. }) {
-        return;
+    let last_poll = state.settings.last_poll;
+    let Role::Leader(Leader { handover: Some(handover), .. }) = &mut state.role else { return };
+    match &mut handover.step {
+        HandoverStep::Stopping { .. } => {}
+        HandoverStep::Polling { reaping: reaping @ Some(_), ballot, .. } => {
+            *reaping = None;
+            ballot.until = now.plus(last_poll);
+            return;
+        }
+        HandoverStep::Polling { .. } | HandoverStep::Settling { .. } => return,
     }
     let why = handover.why;
-    let others = state.known.sound().map(|view| view.content.members.without(state.me)).unwrap_or_default();
+    let others = others(state);
     if why == Why::CutOff {
         state.stood_back = true;
         state.stand_back_until = Some(now.plus(state.settings.stand_back));
@@ -59,9 +95,7 @@ pub(super) fn stopped(state: &mut State, end: Option<Position>, now: Moment, out
     if others.is_empty() {
         return resume(state, "nobody could take over", out);
     }
-    let until = now.plus(state.settings.last_poll);
-    let ballot = Ballot { until, ..state.poll(Question::Position, others, now, out) };
-    set_step(state, HandoverStep::Polling { ballot, end });
+    poll(state, others, end, None, now, out);
 }
 
 fn set_step(state: &mut State, step: HandoverStep) {
@@ -103,13 +137,18 @@ pub(super) fn tick(state: &mut State, now: Moment, out: &mut Out) {
             );
         }
         None => {}
-        Some(Handover { step: HandoverStep::Stopping { until }, .. }) if *until <= now => {
+        Some(Handover {
+            step: HandoverStep::Stopping { until } | HandoverStep::Polling { reaping: Some(until), .. },
+            ..
+        }) if *until <= now => {
             // No consent: it may be writable as long as tenure lasts. The others' promises outlast that.
             state.stand_back_until = Some(now.plus(state.settings.stand_back));
             state.become_member("PostgreSQL can't be stopped: tenure lapses, and the others may try", out);
         }
-        Some(Handover { step: HandoverStep::Stopping { .. }, .. }) => {}
-        Some(Handover { why, step: HandoverStep::Polling { ballot, end } })
+        Some(Handover {
+            step: HandoverStep::Stopping { .. } | HandoverStep::Polling { reaping: Some(_), .. }, ..
+        }) => {}
+        Some(Handover { why, step: HandoverStep::Polling { ballot, end, reaping: None } })
             if ballot.complete() || ballot.until <= now =>
         {
             match choose(state, *why, ballot, *end) {
@@ -178,8 +217,9 @@ fn choose(state: &State, why: Why, ballot: &Ballot, end: Option<Position>) -> Op
     };
     let wanted = match why {
         Why::Switchover(Some(target)) => {
-            let answer = ballot.answers.iter().find(|(who, _)| *who == target)?;
-            (answer.1.position?, target)
+            let (_, answer) = ballot.answers.iter().find(|(who, _)| *who == target)?;
+            let full = answer.space == Space::Full;
+            (answer.position.filter(|_| !full)?, target)
         }
         Why::Switchover(None) | Why::Crash | Why::CutOff => ballot.best_with_room()?,
         // It does not start again: one that is full is better than nobody.

@@ -13,7 +13,7 @@ use super::types::{LeaseUid, LeaseVersion, Members, Moment, RequestId};
 pub enum Damage {
     /// It does not exist.
     Deleted,
-    /// It is another object, or its term went backwards. This is what is there now.
+    /// It is another object, or its term or edition went backwards. This is what is there now.
     Replaced(LeaseView),
 }
 
@@ -87,7 +87,8 @@ impl Known {
         if newest > Some(view.version) && !planted!(settings, MembersOutOfOrder) {
             return Sight::Old;
         }
-        if !sound(&view, memory) && !planted!(settings, DamageIgnored) {
+        let put_back = is_earlier_edition(&view, memory) && !planted!(settings, EarlierEditionTaken);
+        if (put_back || !sound(&view, memory)) && !planted!(settings, DamageIgnored) {
             self.damage = Some(Damage::Replaced(view));
             self.settle();
             return Sight::Damaged;
@@ -184,6 +185,13 @@ impl Known {
         }
         all
     }
+}
+
+/// Whether it was put back within a term: nobody leads by it who was not known before, but it may name voters that commits have not waited for
+/// since, and lack those that they did.
+fn is_earlier_edition(view: &LeaseView, memory: &Memory) -> bool {
+    let same = memory.uid == Some(view.uid) && memory.lease_term == view.content.term;
+    same && view.content.edition < memory.edition
 }
 
 /// Whether this can be the Lease that we knew, some writes later. One made again counts only once somebody leads by it in a term

@@ -4,7 +4,7 @@
 //! question, can never be taken for one to the last.
 
 use super::types::{
-    Deadline, Incarnation, LeaseUid, LeaseVersion, MemberId, Members, Position, RequestId, Span, Sync, Voters,
+    Deadline, Edition, Incarnation, LeaseUid, LeaseVersion, MemberId, Members, Position, RequestId, Span, Sync, Voters,
 };
 use crate::fact::Fact;
 use crate::instance::space::Space;
@@ -23,6 +23,9 @@ pub struct LeaseContent {
     pub sync: Sync,
     /// `leaseDurationSeconds`, L.
     pub duration: Span,
+    /// Annotation `edition`: counts what the others have to know of, members and sync. Within a term it never goes back, unless the Lease is put back
+    /// (E14).
+    pub edition: Edition,
 }
 
 /// The Lease at one version.
@@ -217,6 +220,12 @@ pub enum Event {
     },
     /// PostgreSQL died by itself while this instance led.
     PostgresCrashed,
+    /// PostgreSQL is being stopped, as was ordered, and nobody can write to it any more: whoever streams from it has all that there ever will
+    /// be. Its processes may still be there.
+    PostgresDrained {
+        /// Where its log ends.
+        position: Option<Position>,
+    },
     /// PostgreSQL and each of its descendants are gone, as was ordered.
     PostgresStopped {
         /// Where its log ends.
@@ -328,6 +337,8 @@ pub struct Memory {
     pub lease_term: Option<Term>,
     /// The members last known.
     pub members: Members,
+    /// The highest edition seen in that term of that Lease.
+    pub edition: Edition,
 }
 
 /// What an agent is doing, for people and for metrics.

@@ -54,8 +54,8 @@ pub use renaming::{Ages, Names};
 pub use settings::{Durability, Settings, Unsound};
 pub use state::State;
 pub use types::{
-    Deadline, Incarnation, LeaseUid, LeaseVersion, MemberId, Members, Moment, Position, Promise, RequestId, Rule, Span,
-    Sync, Tenure, Voters,
+    Deadline, Edition, Incarnation, LeaseUid, LeaseVersion, MemberId, Members, Moment, Position, Promise, RequestId,
+    Rule, Span, Sync, Tenure, Voters,
 };
 
 use lease::Sight;
@@ -74,6 +74,7 @@ pub fn step(state: &mut State, event: Event, now: Moment) -> Vec<Effect> {
         Event::ReceiverCut { position } => campaign::receiver_cut(state, position),
         Event::Streaming { from } => state.streaming = from,
         Event::PostgresCrashed => handover::crashed(state, now, &mut out),
+        Event::PostgresDrained { position } => handover::drained(state, position, now, &mut out),
         Event::PostgresStopped { position } => handover::stopped(state, position, now, &mut out),
         Event::VotersInForce { voters } => voters::in_force(state, voters.as_ref()),
         Event::Switchover { target } => handover::switchover(state, target, now, &mut out),

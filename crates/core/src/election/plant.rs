@@ -101,6 +101,10 @@ pub enum Plant {
     SameLeaderNotCompared,
     /// The shell: commits wait for whoever is connected, in whichever term it believes to follow.
     EarlierFollowerCounted,
+    /// A Lease that was put back within its term is taken at its word.
+    EarlierEditionTaken,
+    /// The shell: a leader that goes on in a later term does not keep that a timeline it begins will be of that term.
+    LaterTermNotKept,
 }
 
 impl Plant {
@@ -172,6 +176,11 @@ impl Plant {
         (
             Self::EarlierFollowerCounted,
             "The shell: commits wait for whoever is connected, in whichever term it believes to follow.",
+        ),
+        (Self::EarlierEditionTaken, "E14: a Lease that was put back within its term is taken at its word."),
+        (
+            Self::LaterTermNotKept,
+            "The shell: a leader that goes on in a later term does not keep that a timeline it begins will be of that term.",
         ),
     ];
 

@@ -99,6 +99,7 @@ pub(super) fn decide(state: &mut State, ballot: &Ballot, now: Moment, out: &mut 
         members: asked,
         sync: Sync::only(any_of_all).joined_by(voters),
         duration: state.settings.lease,
+        edition: view.content.edition,
     };
     let by_force = (!complete || !longest).then(|| forced::unheard(ballot));
     let request = state.write_by(&view, content, by_force, now, out);

@@ -1,6 +1,6 @@
 //! Renames what a state holds without changing what it does, so that the exploration can tell that two states are one.
 //!
-//! Three things grow without end and are only ever compared: moments, numbers of requests, versions of the Lease. A moment may be
+//! Four things grow without end and are only ever compared: moments, numbers of requests, versions of the Lease and its editions. A moment may be
 //! moved with the clock, and one that every rule takes for "long ago" may be any such moment; numbers and versions may be
 //! any others in the same order. Never: merges two states that would answer some event differently. That is tested by
 //! `bellwether-model`, which is all that this is for.
@@ -10,7 +10,7 @@ use super::lease::Damage;
 use super::message::{Consent, LeaseView, Message};
 use super::settings::Settings;
 use super::state::{Ballot, Claim, Handover, HandoverStep, Leader, Look, Member, Peer, Quest, Role, State};
-use super::types::{Deadline, LeaseVersion, Moment, Promise, RequestId, Span};
+use super::types::{Deadline, Edition, LeaseVersion, Moment, Promise, RequestId, Span};
 
 /// New names for versions and numbers.
 pub struct Names<'a> {
@@ -18,6 +18,8 @@ pub struct Names<'a> {
     pub version: &'a dyn Fn(LeaseVersion) -> LeaseVersion,
     /// Of this agent's requests.
     pub request: &'a dyn Fn(RequestId) -> RequestId,
+    /// Of what the Lease records.
+    pub edition: &'a dyn Fn(Edition) -> Edition,
 }
 
 /// What becomes of a moment that every rule takes for "long ago".
@@ -157,12 +159,23 @@ impl State {
         all
     }
 
+    /// Every edition that it knows of.
+    pub fn editions(&self) -> Vec<Edition> {
+        let mut all = vec![self.memory.edition];
+        all.extend(self.known.newest().map(|view| view.content.edition));
+        if let Some(Damage::Replaced(view)) = self.known.damage() {
+            all.push(view.content.edition);
+        }
+        all
+    }
+
     /// Gives everything its new name. `void_before` gets that of the first number not before it.
     pub fn rename(&mut self, names: &Names<'_>) {
         let first_valid = self.requests().into_iter().filter(|request| *request >= self.void_before).min();
         self.void_before = first_valid.map_or(self.void_before, names.request);
         self.next_request = (names.request)(self.next_request);
         self.known.rename(names);
+        self.memory.edition = (names.edition)(self.memory.edition);
         if let Some(Forced { force, since: _ }) = &mut self.forced {
             force.version = (names.version)(force.version);
         }
@@ -196,6 +209,7 @@ impl LeaseView {
     /// The same view under its new name.
     pub fn rename(&mut self, names: &Names<'_>) {
         self.version = (names.version)(self.version);
+        self.content.edition = (names.edition)(self.content.edition);
     }
 }
 
@@ -267,7 +281,10 @@ fn age_leader(leader: &mut Leader, aging: &Aging, settings: &Settings) {
     aging.past(wrote, settings.renew_every);
     aging.past(renewed, settings.lease);
     match handover {
-        Some(Handover { why: _, step: HandoverStep::Polling { ballot, end: _ } }) => age_ballot(ballot, aging),
+        Some(Handover { why: _, step: HandoverStep::Polling { ballot, end: _, reaping } }) => {
+            age_ballot(ballot, aging);
+            reaping.iter_mut().for_each(|until| aging.ahead(until));
+        }
         Some(Handover { why: _, step: HandoverStep::Settling { target: _, at_least: _, until } }) => aging.ahead(until),
         Some(Handover { why: _, step: HandoverStep::Stopping { until } }) => aging.ahead(until),
         None => {}

@@ -5,7 +5,9 @@ use super::forced::Forced;
 use super::lease::{Known, OwnWrite, Sight};
 use super::message::{Consent, Effect, LeaseContent, LeaseView, LeaseWrite, Memory, Message, Phase};
 use super::settings::Settings;
-use super::types::{Deadline, Incarnation, MemberId, Members, Moment, Position, Promise, RequestId, Tenure, Voters};
+use super::types::{
+    Deadline, Edition, Incarnation, MemberId, Members, Moment, Position, Promise, RequestId, Tenure, Voters,
+};
 use super::{Answer, Question};
 use crate::fact::Fact;
 use crate::instance::space::Space;
@@ -153,19 +155,11 @@ pub(super) enum Why {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum HandoverStep {
     /// Not for longer than until then: what can't be stopped must not hold the lead.
-    Stopping {
-        until: Moment,
-    },
-    Polling {
-        ballot: Ballot,
-        end: Option<Position>,
-    },
+    Stopping { until: Moment },
+    /// Asking the others how far their logs reach, beside the reaping of a PostgreSQL that was drained: not for longer than until then.
+    Polling { ballot: Ballot, end: Option<Position>, reaping: Option<Moment> },
     /// Waiting for an own write to end before consent names a version; not for longer than until then.
-    Settling {
-        target: MemberId,
-        at_least: Position,
-        until: Moment,
-    },
+    Settling { target: MemberId, at_least: Position, until: Moment },
 }
 
 /// What a step wants done.
@@ -282,6 +276,7 @@ impl State {
                 uid: Some(view.uid),
                 lease_term: view.content.term,
                 members: view.content.members.clone(),
+                edition: view.content.edition,
             };
             if memory != self.memory {
                 self.memory = memory;
@@ -306,11 +301,19 @@ impl State {
         out: &mut Out,
     ) -> RequestId {
         let request = self.number();
+        let content = LeaseContent { edition: self.edition_of(&content, &view.content), ..content };
         let members = content.members.clone();
         self.known.send(OwnWrite { request, uid: view.uid, base: view.version, members, sent: now, pending: true });
         let write = LeaseWrite { uid: view.uid, base: view.version, content, forced };
         out.push(Effect::WriteLease { request, write });
         request
+    }
+
+    /// A renewal is no new edition. Whatever else is above all that is known, also on a Lease that was put back.
+    pub(super) fn edition_of(&self, content: &LeaseContent, base: &LeaseContent) -> Edition {
+        let renewed = LeaseContent { duration: content.duration, edition: content.edition, ..base.clone() };
+        let newest = self.known.newest().map_or(base.edition, |view| view.content.edition.max(base.edition));
+        if renewed == *content { base.edition } else { Edition(newest.0 + 1) }
     }
 
     pub(super) fn poll(&mut self, question: Question, asked: Members, now: Moment, out: &mut Out) -> Ballot {
@@ -388,5 +391,6 @@ pub(super) fn succession(
         members: old.members.with(me),
         sync: old.sync.left_by(old.holder).joined_by(voters),
         duration: settings.lease,
+        edition: old.edition,
     }
 }

@@ -1,5 +1,7 @@
 //! The rules, each as a sentence.
 
+mod drained;
+mod edition;
 mod fence;
 mod forced;
 mod room;
@@ -22,6 +24,7 @@ fn lease(version: u64, holder: MemberId, term: u64) -> LeaseView {
             members: [ME, OTHER].into_iter().collect(),
             sync: Sync::only(Voters::new(1, [ME].into_iter().collect())),
             duration: Settings::default().lease,
+            edition: Edition(0),
         },
     }
 }

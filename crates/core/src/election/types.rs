@@ -95,6 +95,10 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseUid(pub u128);
 
+/// How often what the Lease records was changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Edition(pub u64);
+
 /// The Lease's `resourceVersion`. Kubernetes orders them as numbers, across objects and re-creations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseVersion(pub u64);

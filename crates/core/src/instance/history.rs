@@ -34,6 +34,13 @@ pub fn term_of(log: &[WrittenBy], timeline: Timeline) -> Option<Term> {
     log.iter().rev().find(|entry| entry.above < timeline).map(|entry| entry.term)
 }
 
+/// Whether a server that writes on in this term does so by an earlier one's list: its Lease was damaged, and it wrote it anew. Had its PostgreSQL to
+/// start again then, that would begin a timeline, of which those who follow in this term by now have not heard whose it is: so an entry for this
+/// term is made before anybody is told of it.
+pub fn leads_on(log: &[WrittenBy], term: Term) -> bool {
+    log.last().is_some_and(|newest| newest.term < term)
+}
+
 /// The same list with these after it, each of which replaces whatever spoke for as much.
 pub fn extended(log: &[WrittenBy], by: &[WrittenBy]) -> Vec<WrittenBy> {
     let mut all = log.to_vec();
@@ -109,6 +116,18 @@ mod tests {
     fn a_leader_that_is_followed_but_has_sent_nothing_does_not_raise_the_rank() {
         let log = extended(&[entry(1, 0)], &[entry(5, 1)]);
         assert_eq!([1, 2].map(|timeline| term_of(&log, Timeline(timeline))), [Some(Term(1)), Some(Term(5))]);
+    }
+
+    #[test]
+    fn a_leader_that_writes_on_in_a_later_term_keeps_that_before_it_tells_anybody() {
+        let log = [entry(1, 0), entry(2, 1)];
+        assert!(leads_on(&log, Term(3)) && !leads_on(&log, Term(2)));
+        assert!(!leads_on(&[], Term(3)), "nobody has written anything");
+        // What it wrote till then keeps its rank, and another leader that goes on from there takes the entry's place.
+        let kept = extended(&log, &[entry(3, 2)]);
+        assert_eq!([2, 3].map(|timeline| term_of(&kept, Timeline(timeline))), [Some(Term(2)), Some(Term(3))]);
+        assert!(!leads_on(&kept, Term(3)));
+        assert_eq!(extended(&kept, &[entry(4, 2)]), [entry(1, 0), entry(2, 1), entry(4, 2)]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! From: which timelines either history consists of and which leader wrote each, where the own log ends, what the control files of both
 //! say, and whether it was tried before. Never: a rewind where `pg_rewind` would take another point for the fork than it is. It goes by
-//! numbers of timelines, and two that promoted apart from each other have the same; it goes by the timeline of the last checkpoint, which
+//! numbers of timelines, and two that promoted apart from each other have the same, so that one may have been written over the other; it goes by the timeline of the last checkpoint, which
 //! one that was just promoted has not made yet; and where it thinks that there is nothing to do, it says so and succeeds.
 
 use std::fmt;
@@ -141,6 +141,12 @@ fn fork(own: &[Branch], source: &[Branch]) -> Option<(Timeline, Lsn)> {
     let (own, source) = if untold > 0 { (own.get(untold + 1..)?, &source[1..]) } else { (own, source) };
     let same = |(a, b): &(&Branch, &Branch)| a.timeline == b.timeline && a.begins == b.begins;
     let common = own.iter().zip(source).take_while(same).count();
+    // A standby whose agent had not heard of the other branch may have been sent some of it, in the files of the own: what was written there is
+    // no longer what was replayed, and `pg_rewind` would not undo it.
+    let (ours, theirs) = (&own[common..], &source[common..]);
+    if ours.iter().any(|branch| theirs.iter().any(|other| other.timeline == branch.timeline)) {
+        return None;
+    }
     let last = common.checked_sub(1)?;
     let known = own[last].term.is_some() && own[last].term == source[last].term;
     let left = [own.get(common), source.get(common)].into_iter().flatten().map(|next| next.begins).min()?;
@@ -248,9 +254,9 @@ mod tests {
         // And not when the other has gone on: by number and beginning timeline 2 is common.
         let gone_on = source(history(&[(1, 100, 1), (2, 120, 2)], (3, 4)));
         assert_eq!(repair(&apart, Some(&gone_on)), Repair::Copy(Because::OtherBranch));
-        // Had it begun elsewhere, pg_rewind would see that it is another.
+        // Had it begun elsewhere, pg_rewind would see that it is another; but some of the other may be in its files by now.
         let elsewhere = own(history(&[(1, 90, 1)], (2, 3)), 150);
-        assert_eq!(repair(&elsewhere, Some(&gone_on)), Repair::Rewind { timeline: Timeline(1), at: Lsn(90) });
+        assert_eq!(repair(&elsewhere, Some(&gone_on)), Repair::Copy(Because::OtherBranch));
     }
 
     #[test]

@@ -69,6 +69,36 @@ pub struct Measured {
     pub reserve: u64,
 }
 
+/// How much of its volume the log may take, in MiB: PostgreSQL's own defaults where the volume is large, less where it is small. They are
+/// for any volume, and their `max_wal_size` alone would fill one of a gigabyte. A standby lets go of its log only where its
+/// primary made a checkpoint, so one that is full before there was any would stay so for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalRoom {
+    /// What those who are gone may hold back (`max_slot_wal_keep_size`): after that they have to be copied anew, which is better than a primary
+    /// that stops because its disk is full.
+    pub slots: u64,
+    /// What is written between two checkpoints (`max_wal_size`). Before a standby has let go of it, it may have twice as much.
+    pub checkpoint: u64,
+    /// What is kept to be written over (`min_wal_size`).
+    pub recycled: u64,
+    /// What is kept for who was away for a moment (`wal_keep_size`).
+    pub kept: u64,
+}
+
+impl WalRoom {
+    /// On a volume of so many bytes.
+    pub fn on(size: u64) -> Self {
+        // PostgreSQL takes no less than two segments.
+        let part = |part: u64, most: u64| (size / part / MIB).clamp(2 * SEGMENT / MIB, most);
+        Self {
+            slots: (size / 2 / MIB).clamp(4 * SEGMENT / MIB, i32::MAX as u64),
+            checkpoint: part(8, 1024),
+            recycled: part(16, 80),
+            kept: part(16, 128),
+        }
+    }
+}
+
 /// What becomes of the reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {
@@ -147,6 +177,24 @@ mod tests {
         assert_eq!(space(10 * GIB, 400 * MIB), Space::Full);
         assert_eq!(space(10_000 * GIB, 3 * GIB), Space::Ample, "nobody gives hundreds of gigabytes away");
         assert_eq!(space(100 * MIB, 50 * MIB), Space::Ample, "a small one is not full from the beginning");
+    }
+
+    #[test]
+    fn the_log_takes_what_postgresql_gives_it_on_a_large_volume_and_less_on_a_small_one() {
+        let large = WalRoom { slots: 50 * 1024, checkpoint: 1024, recycled: 80, kept: 128 };
+        assert_eq!(WalRoom::on(100 * GIB), large);
+        let small = WalRoom { slots: 256, checkpoint: 64, recycled: 32, kept: 32 };
+        assert_eq!(WalRoom::on(512 * MIB), small);
+        assert_eq!(WalRoom::on(0), WalRoom { slots: 64, checkpoint: 32, recycled: 32, kept: 32 });
+    }
+
+    #[test]
+    fn what_slots_hold_back_and_a_standby_has_not_let_go_of_leaves_a_volume_with_room() {
+        for size in [512 * MIB, GIB, 10 * GIB, 1000 * GIB] {
+            let WalRoom { slots, checkpoint, recycled, .. } = WalRoom::on(size);
+            let rest = size - (slots + 2 * checkpoint + recycled) * MIB;
+            assert!(rest > measured(size, 0, 0).guard(), "{size}");
+        }
     }
 
     #[test]

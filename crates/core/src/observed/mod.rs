@@ -17,7 +17,7 @@ use serde_json::Value;
 
 pub use pod::{Pod, PodPhase, Trouble};
 pub use read::{Raw, Readings, observe, observe_again};
-pub use volume::{Volume, VolumeRole};
+pub use volume::{Growth, Volume, VolumeRole};
 
 use crate::contract::{InstanceConfig, Leader};
 use crate::fact::Fact;
@@ -46,8 +46,9 @@ pub struct Observed {
     pub config: Fact<InstanceConfig>,
     /// Everything else, as the API server has it.
     pub objects: BTreeMap<Kind, Listing<Arc<Value>>>,
-    /// Whether the Secret that the user named for the owner's password has it. Absent when it doesn't, or none is named.
-    pub owner_password: Fact<()>,
+    /// Which edition of the Secret that the user named for the owner's password is there, and has it: its UID and version. Absent when it
+    /// doesn't, or none is named.
+    pub owner_password: Fact<String>,
     /// Objects that could not be decoded, with why.
     pub unreadable: Vec<String>,
 }
@@ -92,11 +93,19 @@ pub struct Secret {
     pub owner: Option<String>,
     /// The hash of what was last applied.
     pub applied: Option<String>,
+    /// The edition of the user's own Secret that its password was taken from.
+    pub password_from: Option<String>,
 }
 
 /// Who leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its version.
+    pub resource_version: String,
     /// The UID of its controller.
     pub owner: Option<String>,
     /// The leader, once there was one.
@@ -105,8 +114,16 @@ pub struct Lease {
     pub system_identifier: Option<SystemIdentifier>,
     /// `leaseTransitions`.
     pub term: Option<u64>,
+    /// When it was last written, by the clock of whoever did.
+    pub renewed: Option<Timestamp>,
+    /// The identities of all members of the election; nothing when that was not said or can't be read.
+    pub members: Option<Vec<String>>,
     /// The last time that somebody led by force.
     pub forced: Option<force::Record>,
+    /// Whom somebody wants as primary, as long as nobody followed that.
+    pub switchover: Option<String>,
+    /// When the operator asked for it; nothing when somebody else did.
+    pub switchover_asked: Option<Timestamp>,
 }
 
 impl Observed {

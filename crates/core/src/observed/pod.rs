@@ -3,7 +3,10 @@
 use bellwether_api::labels;
 use bellwether_api::reason::Reason;
 use bellwether_api::v1::{InstanceRole, InstanceState};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self as core, ContainerStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
 
 use crate::contract::Report;
 use crate::fact::Fact;
@@ -45,6 +48,10 @@ pub struct Pod {
     pub owner: Option<String>,
     /// It is being deleted.
     pub terminating: bool,
+    /// When it is to be gone, once it is being deleted.
+    pub gone_by: Option<Timestamp>,
+    /// When it was made.
+    pub created: Option<Timestamp>,
     /// Its address.
     pub ip: Option<String>,
     /// The node it runs on.
@@ -65,20 +72,39 @@ pub struct Pod {
     pub never_ran: bool,
 }
 
+/// A pod as far as it is looked at.
+#[derive(Deserialize)]
+pub(crate) struct Given {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Option<GivenSpec>,
+    #[serde(default)]
+    status: Option<core::PodStatus>,
+}
+
+#[derive(Deserialize)]
+struct GivenSpec {
+    #[serde(default, rename = "nodeName")]
+    node: Option<String>,
+}
+
 impl Pod {
     /// Reads a pod.
-    pub fn read(pod: &core::Pod) -> Option<Self> {
+    pub(crate) fn read(pod: Given) -> Option<Self> {
         let metadata = &pod.metadata;
         let annotation = |key: &str| metadata.annotations.as_ref()?.get(key).cloned();
-        let status = pod.status.clone().unwrap_or_default();
+        let status = pod.status.unwrap_or_default();
         Some(Self {
             name: metadata.name.clone()?,
             uid: metadata.uid.clone()?,
             resource_version: metadata.resource_version.clone()?,
             owner: super::read::controller(metadata),
             terminating: metadata.deletion_timestamp.is_some(),
+            gone_by: metadata.deletion_timestamp.as_ref().map(|at| at.0),
+            created: metadata.creation_timestamp.as_ref().map(|at| at.0),
             ip: status.pod_ip.clone().filter(|ip| !ip.is_empty()),
-            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            node: pod.spec.and_then(|spec| spec.node),
             phase: match status.phase.as_deref() {
                 Some("Running") => PodPhase::Running,
                 Some("Succeeded" | "Failed") => PodPhase::Ended,
@@ -230,7 +256,7 @@ mod tests {
             "metadata": {"name": "a-1", "uid": "u", "resourceVersion": "1", "annotations": {labels::REPORT: report}},
         });
         pod["status"] = status;
-        Pod::read(&serde_json::from_value(pod).unwrap()).unwrap()
+        Pod::read(serde_json::from_value(pod).unwrap()).unwrap()
     }
     fn waiting(reason: &str, message: &str) -> serde_json::Value {
         json!({"containerStatuses": [{
@@ -284,7 +310,7 @@ mod tests {
         let bare = |status: serde_json::Value| {
             let mut pod = json!({"metadata": {"name": "a-1", "uid": "u", "resourceVersion": "1"}});
             pod["status"] = status;
-            Pod::read(&serde_json::from_value(pod).unwrap()).unwrap()
+            Pod::read(serde_json::from_value(pod).unwrap()).unwrap()
         };
         let mut pulling = waiting("ErrImagePull", "not found");
         pulling["phase"] = "Pending".into();

@@ -10,12 +10,15 @@ use bellwether_api::v1::PostgresCluster;
 use k8s_openapi::api::coordination::v1 as coordination;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::pod::Given;
 use super::{Lease, Listing, Observed, Pod, Secret, Volume};
 use crate::fact::Fact;
 use crate::force;
+use crate::lease_object;
 use crate::object::Kind;
 
 /// Everything as JSON, by kind and name. Secrets come without contents: each value that is set is replaced by any other.
@@ -26,7 +29,7 @@ pub struct Raw {
     /// Its children. A kind that is missing was not looked at.
     pub children: BTreeMap<Kind, Listing<Arc<Value>>>,
     /// See [`Observed::owner_password`].
-    pub owner_password: Fact<()>,
+    pub owner_password: Fact<String>,
 }
 
 /// What was read from the objects of one cluster the last time: most of them are the same the next time.
@@ -64,7 +67,7 @@ pub fn observe_again(namespace: &str, name: &str, mut raw: Raw, readings: &mut R
     let mut take = |kind| raw.children.remove(&kind).unwrap_or_default();
     let (pods, volumes, secrets) = (take(Kind::Pod), take(Kind::PersistentVolumeClaim), take(Kind::Secret));
     let leases = take(Kind::Lease);
-    let pods = decoded("Pod", &pods, |pod| Pod::read(&pod), &mut readings.pods, &mut unreadable);
+    let pods = looked_at("Pod", &pods, read_pod, &mut readings.pods, &mut unreadable);
     let volumes = decoded(
         "PersistentVolumeClaim",
         &volumes,
@@ -116,21 +119,43 @@ fn decoded<K: DeserializeOwned, T: Clone>(
     last: &mut Reading<T>,
     unreadable: &mut Vec<String>,
 ) -> Listing<T> {
+    looked_at(kind, listing, |value, _| K::deserialize(value).map(&read), last, unreadable)
+}
+
+/// A pod's spec is the longest part of it and we wrote it ourselves: it is decoded, to see whether it can be, when it is another than
+/// the last time.
+fn read_pod(pod: &Value, last: Option<&Value>) -> Result<Option<Pod>, serde_json::Error> {
+    let spec = pod.get("spec");
+    if last.is_none_or(|last| last.get("spec") != spec) {
+        Option::<core::PodSpec>::deserialize(spec.unwrap_or(&Value::Null))?;
+    }
+    Given::deserialize(pod).map(Pod::read)
+}
+
+/// Reads what is not the same as the last time. `read` is given what was read then under the same name.
+fn looked_at<T: Clone>(
+    kind: &str,
+    listing: &Listing<Arc<Value>>,
+    read: impl Fn(&Value, Option<&Value>) -> Result<Option<T>, serde_json::Error>,
+    last: &mut Reading<T>,
+    unreadable: &mut Vec<String>,
+) -> Listing<T> {
     let mut result = Listing { complete: listing.complete, items: BTreeMap::new() };
-    last.retain(|name, (from, _)| listing.items.get(name).is_some_and(|value| Arc::ptr_eq(value, from)));
+    last.retain(|name, _| listing.items.contains_key(name));
     for (name, value) in &listing.items {
-        if let Some((_, item)) = last.get(name) {
+        let before = last.get(name);
+        if let Some((_, item)) = before.filter(|(from, _)| Arc::ptr_eq(from, value)) {
             result.items.insert(name.clone(), item.clone());
             continue;
         }
-        match K::deserialize(&**value) {
-            Ok(object) => {
-                if let Some(item) = read(object) {
-                    last.insert(name.clone(), (value.clone(), item.clone()));
-                    result.items.insert(name.clone(), item);
-                }
+        match read(value, before.map(|(from, _)| &**from)) {
+            Ok(Some(item)) => {
+                last.insert(name.clone(), (value.clone(), item.clone()));
+                result.items.insert(name.clone(), item);
             }
+            Ok(None) => drop(last.remove(name)),
             Err(why) => {
+                last.remove(name);
                 result.complete = false;
                 unreadable.push(format!("{kind} {name}: {why}"));
             }
@@ -148,16 +173,24 @@ fn read_secret(secret: &core::Secret) -> Option<Secret> {
         issuer: annotation(labels::ISSUER_NOT_AFTER).and_then(|text| text.parse().ok()),
         owner: controller(&secret.metadata),
         applied: annotation(labels::APPLIED_HASH),
+        password_from: annotation(labels::PASSWORD_FROM),
     })
 }
 
 fn read_lease(lease: &coordination::Lease) -> Option<Lease> {
     let annotation = |key: &str| lease.metadata.annotations.as_ref()?.get(key).cloned();
     Some(Lease {
+        name: lease.metadata.name.clone()?,
+        uid: lease.metadata.uid.clone()?,
+        resource_version: lease.metadata.resource_version.clone()?,
         owner: controller(&lease.metadata),
         leader: annotation(labels::LEADER).and_then(|text| serde_json::from_str(&text).ok()),
         system_identifier: annotation(labels::SYSTEM_IDENTIFIER).and_then(|text| text.parse().ok()),
+        members: annotation(lease_object::MEMBERS).and_then(|text| serde_json::from_str(&text).ok()),
         forced: annotation(force::RECORD).and_then(|text| force::Record::read(&text)),
+        switchover: annotation(lease_object::SWITCHOVER),
+        switchover_asked: annotation(lease_object::SWITCHOVER_ASKED).and_then(|text| text.parse().ok()),
         term: lease.spec.as_ref().and_then(|spec| spec.lease_transitions).and_then(|term| u64::try_from(term).ok()),
+        renewed: lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0),
     })
 }

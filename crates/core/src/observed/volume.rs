@@ -2,7 +2,7 @@
 
 use bellwether_api::labels;
 use bellwether_api::v1::OnDelete;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimStatus};
 
 use crate::wal::SystemIdentifier;
 
@@ -48,10 +48,46 @@ pub struct Volume {
     pub on_delete: Option<OnDelete>,
     /// The size that was asked for.
     pub size: Option<String>,
+    /// The size that it has; nothing as long as its storage doesn't say.
+    pub capacity: Option<String>,
+    /// Whether there is storage behind it.
+    pub bound: bool,
+    /// Whether there was, and it is gone.
+    pub lost: bool,
+    /// What its storage says about making it larger.
+    pub growth: Option<Growth>,
     /// Whether several nodes may write to it at once.
     pub shared: bool,
     /// It is being deleted.
     pub terminating: bool,
+}
+
+/// What storage says of a volume that is to be larger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// The volume is larger, the file system on it not yet.
+    FileSystemPending,
+    /// It can't be, in the storage's words.
+    Refused(String),
+}
+
+impl Growth {
+    fn read(status: &PersistentVolumeClaimStatus) -> Option<Self> {
+        let condition = |type_: &str| {
+            let found = status.conditions.iter().flatten().find(|found| found.type_ == type_ && found.status == "True");
+            found.map(|found| found.message.clone().unwrap_or_default())
+        };
+        let resources = status.allocated_resource_statuses.as_ref();
+        let resizing = resources.and_then(|resources| resources.get("storage")).map(String::as_str);
+        let words = ["ControllerResizeError", "NodeResizeError"].into_iter().find_map(condition);
+        match (resizing, words) {
+            (_, Some(words)) => Some(Self::Refused(words)),
+            (Some(infeasible @ ("ControllerResizeInfeasible" | "NodeResizeInfeasible")), None) => {
+                Some(Self::Refused(infeasible.to_owned()))
+            }
+            _ => condition("FileSystemResizePending").map(|_| Self::FileSystemPending),
+        }
+    }
 }
 
 impl Volume {
@@ -83,6 +119,14 @@ impl Volume {
                 .as_ref()
                 .and_then(|spec| spec.resources.as_ref()?.requests.as_ref()?.get("storage"))
                 .map(|size| size.0.clone()),
+            capacity: claim
+                .status
+                .as_ref()
+                .and_then(|status| status.capacity.as_ref()?.get("storage"))
+                .map(|size| size.0.clone()),
+            lost: claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Lost"),
+            bound: claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound"),
+            growth: claim.status.as_ref().and_then(Growth::read),
             shared: claim
                 .spec
                 .as_ref()

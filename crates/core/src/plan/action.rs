@@ -54,6 +54,15 @@ pub enum Effect {
     },
     /// Delete a pod.
     DeletePod(Target),
+    /// Delete a pod that is made anew on its volume: it runs with an earlier spec.
+    RestartPod(Target),
+    /// Ask the primary to hand over, by an annotation on the Lease; or withdraw that.
+    AskSwitchover {
+        /// The Lease, as it was seen.
+        target: Target,
+        /// To whom, and when it was asked.
+        wish: Option<(String, Timestamp)>,
+    },
     /// Delete a volume, and the data on it.
     DeleteVolume(Target),
 }
@@ -130,13 +139,26 @@ pub enum Content {
         username: String,
         /// Secret and key of a password that the user supplies.
         password_from: Option<(String, String)>,
+        /// Whether it takes the place of one that is there.
+        password_anew: bool,
     },
 }
 
 impl Effect {
     /// Whether something is gone afterwards.
     pub fn destroys(&self) -> bool {
-        matches!(self, Self::DeletePod(_) | Self::DeleteVolume(_))
+        matches!(self, Self::DeletePod(_) | Self::RestartPod(_) | Self::DeleteVolume(_))
+    }
+
+    /// Whether nothing that comes after it needs it, so that a refusal holds nothing up.
+    pub fn stands_alone(&self) -> bool {
+        match self {
+            Self::GrowVolume { .. } => true,
+            Self::Apply(desired) => {
+                matches!(desired.kind, Kind::Service | Kind::EndpointSlice | Kind::PodDisruptionBudget)
+            }
+            _ => false,
+        }
     }
 
     /// Kind and name of what it is done to.
@@ -149,7 +171,8 @@ impl Effect {
             }
             Self::GrowVolume { name, .. } => (Kind::PersistentVolumeClaim, name),
             Self::AnnotatePod { name, .. } => (Kind::Pod, name),
-            Self::DeletePod(target) => (Kind::Pod, &target.name),
+            Self::DeletePod(target) | Self::RestartPod(target) => (Kind::Pod, &target.name),
+            Self::AskSwitchover { target, .. } => (Kind::Lease, &target.name),
         }
     }
 
@@ -161,6 +184,9 @@ impl Effect {
             Self::Issue(_) => "issue",
             Self::AnnotateVolume { .. } | Self::AnnotatePod { .. } => "annotate",
             Self::GrowVolume { .. } => "grow",
+            Self::RestartPod(_) => "restart",
+            Self::AskSwitchover { wish: Some(_), .. } => "ask for a switchover on",
+            Self::AskSwitchover { wish: None, .. } => "withdraw the switchover from",
             Self::DeletePod(_) | Self::DeleteVolume(_) => "delete",
         }
     }
@@ -193,16 +219,36 @@ pub enum WaitingOn {
         /// Its key.
         key: String,
     },
+    /// An instance that leaves, and is still a member of the election.
+    Membership(String),
+    /// An instance that leaves, and whose replication slot is still there.
+    Slot(String),
     /// An instance that must not be removed while it may lead.
     LeaderUnsure(String),
     /// The instance that initialises the database, and what it says.
     Bootstrap(String, Option<String>),
-    /// Instances that join or catch up, each with what it says.
-    Joins(Vec<(String, Option<String>)>),
+    /// Instances that join or come back, each with what it is doing.
+    Joins(Vec<(String, String)>),
     /// The primary, which nobody can replace yet.
     Primary(Option<String>),
     /// A primary that is fenced, and that nobody else can replace.
     Fenced(String),
+    /// Instances that are fenced: a rollout would have one instance less to rely on.
+    Unfenced(Vec<String>),
+    /// Instances that have not read the parameters as they are.
+    Parameters(Vec<String>),
+    /// Commits that would wait, or do, without this instance.
+    Commits(String),
+    /// Other standbys: commits need this one, which is to leave.
+    Needed(String),
+    /// The primary, which restarts in place with lower values of these.
+    Lowered(String, Vec<String>),
+    /// Standbys, which have not replayed yet that their primary has lower values.
+    Replayed(Vec<String>),
+    /// The primary, which is to hand over, and what it says.
+    Handover(String, Option<String>),
+    /// A person who wants no new step.
+    Resume,
 }
 
 impl fmt::Display for WaitingOn {
@@ -218,14 +264,26 @@ impl fmt::Display for WaitingOn {
             Self::Claims(names) => write!(f, "volume claims {}", names.join(", ")),
             Self::Stopping(names) => write!(f, "{} to stop", names.join(", ")),
             Self::OwnerPassword { secret, key } => write!(f, "key {key} in Secret {secret}"),
+            Self::Membership(name) => write!(f, "the primary to let {name} leave the members of the election"),
+            Self::Slot(name) => write!(f, "the replication slot of {name} to be dropped"),
             Self::LeaderUnsure(name) => write!(f, "certainty that {name} does not lead"),
             Self::Bootstrap(name, message) => write!(f, "{} to initialise the database", said(name, message)),
             Self::Joins(names) => {
-                let names: Vec<_> = names.iter().map(|(name, message)| said(name, message)).collect();
-                write!(f, "{} to stream", names.join(", "))
+                let names: Vec<_> = names.iter().map(|(name, doing)| format!("{name} ({doing})")).collect();
+                write!(f, "{} to serve readers", names.join(", "))
             }
             Self::Primary(Some(name)) => write!(f, "{name} to accept writes again"),
             Self::Primary(None) => write!(f, "a primary"),
+            Self::Unfenced(names) => write!(f, "the fence on {} to be lifted", names.join(", ")),
+            Self::Parameters(names) => write!(f, "{} to read spec.parameters as they are", names.join(", ")),
+            Self::Commits(name) => write!(f, "enough standbys for commits on {name}"),
+            Self::Needed(name) => write!(f, "more standbys to stream: commits need {name} until then"),
+            Self::Lowered(name, parameters) => {
+                write!(f, "{name} to restart in place with lower {}", parameters.join(", "))
+            }
+            Self::Replayed(names) => write!(f, "{} to replay that the primary has lower values", names.join(", ")),
+            Self::Handover(name, message) => write!(f, "{} to hand over", said(name, message)),
+            Self::Resume => write!(f, "the annotation {} to be removed", bellwether_api::labels::PAUSED),
             Self::Fenced(name) => write!(f, "the fence on {name} to be lifted, or a standby that can take over"),
         }
     }

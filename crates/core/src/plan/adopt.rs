@@ -62,6 +62,9 @@ pub fn adopt(observed: &Observed, parent: &Parent<'_>) -> Adoption {
     match leader.or_else(|| recorded.and_then(|status| status.primary.clone())) {
         Some(primary) => Adoption::Settled(Identity { system, primary: Some(primary) }),
         None if system.is_none() => Adoption::Settled(Identity::default()),
+        // Its own volumes need not be adopted: nobody has seen it led yet, or the Lease was put back to before that. Who leads is the agents' to
+        // decide, by their logs, and for that each of them has to run.
+        None if all_own(observed, parent) => Adoption::Settled(Identity { system, primary: None }),
         None => last_primary(observed, system),
     }
 }
@@ -72,6 +75,12 @@ fn systems(observed: &Observed, parent: &Parent<'_>) -> BTreeSet<SystemIdentifie
     let lease = observed.own_lease().and_then(|lease| lease.system_identifier);
     let volumes = observed.volumes.items.values().filter_map(|volume| volume.system_identifier);
     status.into_iter().chain(lease).chain(volumes).collect()
+}
+
+/// Whether all that holds data was made for this very cluster.
+fn all_own(observed: &Observed, parent: &Parent<'_>) -> bool {
+    let with_data = |volume: &&Volume| volume.system_identifier.is_some();
+    observed.volumes.items.values().filter(with_data).all(|volume| volume.cluster_uid.as_deref() == Some(&parent.uid))
 }
 
 /// The cluster is new, the data is not: who led last is only known from the volumes.

@@ -1,7 +1,7 @@
 //! Decides which Secrets are made, completed or renewed.
 //!
-//! From: which keys are there, when certificates expire, and which authority issued them. Never: replaces a password that
-//! exists, or the key of an authority that exists: everything that trusts it would stop to.
+//! From: which keys are there, when certificates expire, which authority issued them, and the password that the user supplies. Never: replaces a
+//! password that exists by one that nobody supplied, or the key of an authority that exists: everything that trusts it would stop to.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::SecretKeySelector;
@@ -39,7 +39,8 @@ pub fn certificates(observed: &Observed, parent: &Parent<'_>, now: Timestamp) ->
     let mut issuer = None;
     for kind in SecretKind::ALL {
         let seen = observed.secrets.items.get(&kind.name(parent));
-        let need = need(parent, kind, seen, issuer, now);
+        let source = source(observed, kind, seen);
+        let need = need(parent, kind, seen, source, issuer, now);
         if kind == SecretKind::Ca {
             issuer = need.validity.not_after;
         }
@@ -54,8 +55,9 @@ pub fn certificates(observed: &Observed, parent: &Parent<'_>, now: Timestamp) ->
             result.waiting_on.push(waiting);
             continue;
         }
-        let shape = secret::secret(parent, kind, need.validity);
-        let order = SecretOrder { kind, shape, content: content(parent, kind, need.validity), existing };
+        let shape = secret::secret(parent, kind, need.validity, source);
+        let order =
+            SecretOrder { kind, shape, content: content(parent, kind, need.validity, need.password_anew), existing };
         result.actions.push(Action { effect: Effect::Issue(order), why });
     }
     result
@@ -64,18 +66,32 @@ pub fn certificates(observed: &Observed, parent: &Parent<'_>, now: Timestamp) ->
 struct Need {
     why: Option<(String, Existing)>,
     validity: Validity,
+    /// The password that is there gives way to the one that the user supplies now.
+    password_anew: bool,
+}
+
+/// The edition of the user's own Secret that the password is, or is to be, taken from. One that is gone takes nothing back.
+fn source<'a>(observed: &'a Observed, kind: SecretKind, seen: Option<&'a Secret>) -> Option<&'a str> {
+    let taken = seen.and_then(|secret| secret.password_from.as_deref());
+    match kind {
+        SecretKind::App => observed.owner_password.known().map(String::as_str).or(taken),
+        _ => None,
+    }
 }
 
 fn need(
     parent: &Parent<'_>,
     kind: SecretKind,
     seen: Option<&Secret>,
+    source: Option<&str>,
     issuer: Option<Timestamp>,
     now: Timestamp,
 ) -> Need {
     let issuer = issuer.filter(|_| matches!(kind, SecretKind::Server | SecretKind::Replication | SecretKind::App));
     let fresh = Validity { not_after: lifetime(kind).map(|lifetime| whole_seconds(now + lifetime)), issuer };
-    let asking = |why: &str, existing, validity| Need { why: Some((why.to_owned(), existing)), validity };
+    let password_anew = seen.is_some_and(|secret| secret.password_from.as_deref() != source);
+    let asking =
+        |why: &str, existing, validity| Need { why: Some((why.to_owned(), existing)), validity, password_anew };
     let Some(secret) = seen else { return asking("the cluster needs it", Existing::Keep, fresh) };
     let missing: Vec<_> = kind.keys().iter().filter(|key| !secret.keys.iter().any(|have| have == *key)).collect();
     let kept = Validity { not_after: secret.not_after, issuer };
@@ -95,12 +111,15 @@ fn need(
             if fresh.not_after.is_some() { (Existing::Renew, fresh) } else { (Existing::Keep, kept) };
         return asking(&format!("it lacks {missing:?}"), existing, validity);
     }
-    let shape = secret::secret(parent, kind, kept);
+    if password_anew {
+        return asking("spec.bootstrap.initdb.ownerPassword was supplied anew", Existing::Keep, kept);
+    }
+    let shape = secret::secret(parent, kind, kept, source);
     let applied = shape.value["metadata"]["annotations"][bellwether_api::labels::APPLIED_HASH].as_str();
     if secret.applied.as_deref() != applied {
         return asking("its metadata is not as it should be", Existing::Keep, kept);
     }
-    Need { why: None, validity: kept }
+    Need { why: None, validity: kept, password_anew }
 }
 
 fn lifetime(kind: SecretKind) -> Option<SignedDuration> {
@@ -111,7 +130,7 @@ fn lifetime(kind: SecretKind) -> Option<SignedDuration> {
     }
 }
 
-fn content(parent: &Parent<'_>, kind: SecretKind, validity: Validity) -> Content {
+fn content(parent: &Parent<'_>, kind: SecretKind, validity: Validity, password_anew: bool) -> Content {
     let initdb = &parent.cluster.spec.bootstrap.initdb;
     let not_after = validity.not_after.unwrap_or(Timestamp::MAX);
     match kind {
@@ -126,6 +145,7 @@ fn content(parent: &Parent<'_>, kind: SecretKind, validity: Validity) -> Content
             database: initdb.database.clone(),
             username: initdb.owner.clone(),
             password_from: initdb.owner_password.as_ref().map(|from| (from.name.clone(), from.key.clone())),
+            password_anew,
         },
     }
 }
@@ -148,7 +168,7 @@ fn server_names(parent: &Parent<'_>) -> Vec<String> {
 fn owner_password_missing(observed: &Observed, parent: &Parent<'_>, app: Option<&Secret>) -> Option<WaitingOn> {
     let SecretKeySelector { name, key, .. } = parent.cluster.spec.bootstrap.initdb.owner_password.as_ref()?;
     let has_password = app.is_some_and(|app| app.keys.iter().any(|key| key == crate::contract::key::PASSWORD));
-    let there = has_password || matches!(observed.owner_password, Fact::Known(()));
+    let there = has_password || matches!(observed.owner_password, Fact::Known(_));
     (!there).then(|| WaitingOn::OwnerPassword { secret: name.clone(), key: key.clone() })
 }
 

@@ -9,10 +9,11 @@ use bellwether_api::reason::Reason;
 use bellwether_api::v1::{AutomationGate, DurabilityMode, OperationKind, Phase, PostgresClusterStatus};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::ResourceExt;
 
+use super::rollout::Stage;
 use super::status::{Health, Verdict, View};
-use super::{WaitingOn, effective_durability};
-use crate::build;
+use super::{WaitingOn, effective_durability, stuck};
 use crate::fence::Fences;
 use crate::object::Kind;
 use crate::observed::Pod;
@@ -29,6 +30,8 @@ pub const ACCEPTED: &str = "Accepted";
 pub const SYNCED: &str = "Synced";
 /// Instances run on different nodes.
 pub const SPREAD: &str = "Spread";
+/// A person wants no rollout and no scale-down to begin a new step. Not said where nobody does.
+pub const PAUSED: &str = "Paused";
 /// A person wants PostgreSQL stopped on some instances. Not said where nobody does.
 pub const FENCED: &str = "Fenced";
 /// Somebody leads, or led, by a person's word, and acknowledged commits may be lost. Said until the record is removed from the Lease.
@@ -51,6 +54,7 @@ pub(super) fn conditions(view: &View<'_>, phase: Phase, operation: Option<Operat
         Some(accepted(view)),
         Some(synced(view)),
         spread(view),
+        paused(view),
         fenced(view),
         forced(view),
     ];
@@ -146,7 +150,20 @@ fn progressing(view: &View<'_>, phase: Phase, operation: Option<OperationKind>) 
         (None, _) => says(false, Reason::AsSpecified, "nothing is under way"),
         (Some(_), Phase::Provisioning) => says(true, Reason::Provisioning, "the cluster's objects are being created"),
         (Some(_), Phase::Bootstrapping) => says(true, Reason::Bootstrapping, "the database is being initialised"),
+        (Some(OperationKind::ScaleDown), _) if super::paused(view.parent.cluster) => {
+            says(false, Reason::Paused, "a scale-down begins no new step while the cluster is paused")
+        }
         (Some(OperationKind::ScaleDown), _) => says(true, Reason::Provisioning, "instances are being removed"),
+        (Some(OperationKind::ScaleUp), _) => says(true, Reason::Joining, "instances are joining"),
+        (Some(OperationKind::Rollout), _) => match &view.rollout.stage {
+            Stage::Stalled(why) => says(false, Reason::RolloutStalled, why),
+            Stage::Paused => says(false, Reason::Paused, "a rollout begins no new step while the cluster is paused"),
+            _ => says(
+                true,
+                Reason::RollingOut,
+                "instances are restarted one by one, because what changed takes a restart",
+            ),
+        },
         (Some(OperationKind::Repair), _) => says(true, Reason::Restarting, "instances are being brought back"),
         (Some(_), _) => says(true, Reason::Joining, "instances are joining"),
     }
@@ -204,30 +221,38 @@ fn not_acted_on(view: &View<'_>) -> Vec<&'static str> {
 
 fn synced(view: &View<'_>) -> Says {
     let says = |holds, reason, message| Says { type_: SYNCED, holds, reason, message };
-    let outdated: Vec<_> = view
-        .pods()
-        .filter(|pod| pod.hash.as_deref() != Some(&build::pod::current_hash(view.parent, &pod.name)))
-        .map(|pod| pod.name.clone())
-        .collect();
-    let waiting: BTreeSet<_> =
-        view.pods().filter_map(|pod| pod.report.known()).flat_map(|r| &r.pending_restart).collect();
-    if outdated.is_empty() && waiting.is_empty() {
-        return says(true, Reason::AsSpecified, "every instance runs with the spec as it is".to_owned());
+    let rollout = view.rollout;
+    let each = |(name, lacks): (&String, &String)| format!("{name}: {lacks}");
+    let mut outdated: Vec<_> = rollout.outdated.iter().map(each).collect();
+    outdated.extend(rollout.unsure.iter().map(|name| format!("{name}: it has not read spec.parameters as they are")));
+    let held = |name: &&String| !rollout.outdated.contains_key(*name);
+    let held = rollout.held.iter().filter(held);
+    outdated
+        .extend(held.map(|name| format!("{name}: it has more than spec.parameters say, as long as its primary had")));
+    let outdated = outdated.join("; ");
+    match &rollout.stage {
+        Stage::Stalled(why) if outdated.is_empty() => says(false, Reason::RolloutStalled, why.clone()),
+        Stage::Stalled(why) => {
+            says(false, Reason::RolloutStalled, format!("{why}; nothing more is restarted. {outdated}"))
+        }
+        Stage::Paused => says(false, Reason::Paused, outdated),
+        _ if outdated.is_empty() => match super::growth::told(view.observed, view.parent) {
+            Some((reason, told)) => says(false, reason, told),
+            None => says(true, Reason::AsSpecified, "every instance runs with the spec as it is".to_owned()),
+        },
+        _ => says(false, Reason::RollingOut, outdated),
     }
-    if outdated.is_empty() {
-        let names: Vec<_> = waiting.into_iter().map(String::as_str).collect();
-        let message = format!(
-            "spec.parameters: {} takes effect with a restart, and this release restarts nothing by itself: delete the pods one by \
-             one, the primary last",
-            names.join(", ")
-        );
-        return says(false, Reason::NotYetActedOn, message);
-    }
-    let message = format!(
-        "{} run with an earlier spec, and this release restarts nothing by itself: delete their pods one by one, the primary last",
-        outdated.join(", ")
-    );
-    says(false, Reason::NotYetActedOn, message)
+}
+
+/// Whether a person wants no new step, by the annotation. A value that means nothing is said too: who set it relies on it.
+fn paused(view: &View<'_>) -> Option<Says> {
+    let value = view.parent.cluster.annotations().get(labels::PAUSED)?;
+    let holds = super::paused(view.parent.cluster);
+    let message = match holds {
+        true => format!("no rollout and no scale-down begins a new step until {} is removed", labels::PAUSED),
+        false => format!("{} is {value:?}, which pauses nothing; \"true\" does", labels::PAUSED),
+    };
+    Some(Says { type_: PAUSED, holds, reason: Reason::Paused, message })
 }
 
 /// Said only where there is something to spread, and once everybody has a node.
@@ -341,21 +366,42 @@ pub fn refused(
     message: String,
     now: Timestamp,
 ) -> PostgresClusterStatus {
-    let now = super::whole_seconds(now);
-    let old = before.map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let says = Says { type_: DEGRADED, holds: true, reason: Reason::ApiRefused, message };
-    let condition = stamped(says, old, status.observed_generation, now);
-    status.conditions.retain(|other| other.type_ != DEGRADED);
-    status.conditions.push(condition);
+    put(&mut status, before, Says { type_: DEGRADED, holds: true, reason: Reason::ApiRefused, message }, now);
     status
 }
 
+/// The status after volumes were refused to become larger: that is said, and the rest stands.
+pub fn not_grown(
+    mut status: PostgresClusterStatus,
+    before: Option<&PostgresClusterStatus>,
+    message: String,
+    now: Timestamp,
+) -> PostgresClusterStatus {
+    put(&mut status, before, Says { type_: SYNCED, holds: false, reason: Reason::VolumeNotGrown, message }, now);
+    status
+}
+
+/// Says this in place of what the condition says.
+fn put(status: &mut PostgresClusterStatus, before: Option<&PostgresClusterStatus>, says: Says, now: Timestamp) {
+    let old = before.map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let condition = stamped(says, old, status.observed_generation, super::whole_seconds(now));
+    match status.conditions.iter_mut().find(|other| other.type_ == condition.type_) {
+        Some(other) => *other = condition,
+        None => status.conditions.push(condition),
+    }
+}
+
 impl View<'_> {
-    /// The first pod that something keeps from running, and what.
+    /// The first that something keeps from running, and what.
     fn first_trouble(&self) -> Option<(Reason, String)> {
-        let pod = self.pods().find(|pod| pod.trouble.is_some())?;
-        let message = format!("{}: {}", pod.name, self.said(pod).unwrap_or_default());
-        Some((pod.trouble.as_ref()?.reason, message))
+        let of_pod = || {
+            let pod = self.pods().find(|pod| pod.trouble.is_some())?;
+            let message = format!("{}: {}", pod.name, self.said(pod).unwrap_or_default());
+            Some((pod.trouble.as_ref()?.reason, message))
+        };
+        stuck::lost_volume(self.observed, self.parent)
+            .or_else(of_pod)
+            .or_else(|| stuck::lost_node(self.observed, self.parent, self.now))
     }
 
     /// Every instance with a volume that is full, and which.

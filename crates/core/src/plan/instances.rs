@@ -1,16 +1,20 @@
-//! Decides which instances should exist, and which one is removed next.
+//! Decides which instances should exist, which are too many, and which pods are made anew.
 //!
-//! From: the wanted number, pods, volumes, and who leads. Never: removes the primary or one that may be it, removes anything
-//! while something could not be seen, removes more than one at a time (commits may wait for a quorum of those that are left), or
-//! deletes a volume while its pod is there or while no primary is known to have the data.
+//! From: the wanted number, pods, volumes, and who leads. Who of those that are too many leaves next, and when, is [`super::leave`]'s to decide. Never:
+//! calls the primary one too many, or deletes a volume while its pod is there, while no primary is known to have the data, or while a
+//! person paused the cluster.
 
 use std::collections::BTreeSet;
 
-use bellwether_api::v1::{InstanceRole, OnDelete};
+use bellwether_api::v1::OnDelete;
+use jiff::Timestamp;
 
 use super::action::{Action, Effect, Target, WaitingOn};
 use super::adopt::Identity;
+use super::leave::{self, Leave, another_leads};
 use super::orphans;
+use super::rollout::paused;
+use super::usefulness::{Because, least_useful};
 use crate::build::{self, Parent};
 use crate::observed::{Observed, Pod, PodPhase, VolumeRole};
 
@@ -19,8 +23,10 @@ use crate::observed::{Observed, Pod, PodPhase, VolumeRole};
 pub struct Members {
     /// The instances that should exist, by serial.
     pub wanted: Vec<String>,
-    /// Instances that have a pod but should not exist.
+    /// Instances that have a pod but should not exist, the least useful first.
     pub surplus: Vec<String>,
+    /// Who of these is on its way out.
+    pub leave: Leave,
     /// Removals.
     pub actions: Vec<Action>,
     /// What they wait on.
@@ -28,42 +34,57 @@ pub struct Members {
 }
 
 /// Who should exist, and what goes.
-pub fn members(observed: &Observed, parent: &Parent<'_>, identity: &Identity) -> Members {
-    let wanted = wanted(observed, parent, identity);
-    let is_surplus = |pod: &&Pod| ours(pod, parent) && !wanted.contains(&pod.name);
-    let surplus: Vec<&Pod> = observed.pods.items.values().filter(is_surplus).collect();
-    let mut members = Members { surplus: surplus.iter().map(|pod| pod.name.clone()).collect(), ..Members::default() };
-    match remove_next(observed, parent, &surplus) {
-        Ok(action) => members.actions.extend(action),
-        Err(waiting) => members.waiting_on.push(waiting),
+pub fn members(observed: &Observed, parent: &Parent<'_>, identity: &Identity, now: Timestamp) -> Members {
+    let (wanted, too_many) = wanted(observed, parent, identity);
+    let mut leave = leave::leave(observed, parent, &too_many, now);
+    let mut actions: Vec<_> = leave.action.take().into_iter().collect();
+    actions.extend(replace_ended(observed, parent, &wanted));
+    actions.extend(replace_never_ran(observed, parent, &wanted));
+    actions.extend(unused_volumes(observed, parent, &wanted));
+    Members {
+        surplus: too_many.iter().map(|(pod, _)| pod.name.clone()).collect(),
+        waiting_on: leave.waiting_on.take().into_iter().collect(),
+        wanted,
+        leave,
+        actions,
     }
-    members.actions.extend(replace_ended(observed, parent, &wanted));
-    members.actions.extend(replace_never_ran(observed, parent, &wanted));
-    members.actions.extend(unused_volumes(observed, parent, &wanted));
-    members.wanted = wanted;
-    members
 }
 
-/// The primary first, then instances that run, then those whose volume is still there (a pod that was drained, or one that a
-/// scale-down left behind), then new ones with the lowest free numbers.
-fn wanted(observed: &Observed, parent: &Parent<'_>, identity: &Identity) -> Vec<String> {
+/// The primary first, then instances that run, the most useful first, then those whose volume is still there (a pod that was drained, or one that
+/// a scale-down left behind), then new ones with the lowest free numbers. And those with a pod that are too many.
+fn wanted<'a>(
+    observed: &'a Observed,
+    parent: &Parent<'_>,
+    identity: &Identity,
+) -> (Vec<String>, Vec<(&'a Pod, Because)>) {
     let names = &parent.names;
-    let with_pod =
-        observed.pods.items.values().filter(|pod| ours(pod, parent) && !pod.terminating).map(|pod| &pod.name);
+    let all: Vec<&Pod> = observed.pods.items.values().filter(|pod| ours(pod, parent)).collect();
+    let is_primary = |name: &str| identity.primary.as_deref() == Some(name);
+    let mut there: Vec<&Pod> = all.iter().copied().filter(|pod| !pod.terminating).collect();
     let with_volume = observed
         .volumes
         .items
         .values()
         .filter(|volume| volume.role == Some(VolumeRole::Data) && !volume.terminating)
         .map(|volume| &volume.instance);
-    let serials = |instances: Vec<&String>| {
-        instances.into_iter().filter_map(|name| names.serial(name)).collect::<BTreeSet<u32>>()
-    };
-    let primary = serials(identity.primary.iter().collect());
-    let (running, stored) = (serials(with_pod.collect()), serials(with_volume.collect()));
+    let size = usize::try_from(parent.cluster.spec.replicas).unwrap_or(0);
+    let primary: BTreeSet<u32> = identity.primary.iter().filter_map(|name| names.serial(name)).collect();
+    let mut too_many = vec![];
+    loop {
+        let standbys: Vec<&Pod> = there.iter().copied().filter(|pod| !is_primary(&pod.name)).collect();
+        if standbys.len() + primary.len() <= size {
+            break;
+        }
+        let told = observed.config.known();
+        let Some((least, because)) = least_useful(&standbys, &there, told, names) else { break };
+        there.retain(|pod| pod.name != least.name);
+        too_many.push((least, because));
+    }
+    let running: BTreeSet<u32> = there.iter().filter_map(|pod| names.serial(&pod.name)).collect();
+    let stored: BTreeSet<u32> = with_volume.filter_map(|name| names.serial(name)).collect();
     let mut chosen: Vec<u32> = vec![];
     for serial in primary.iter().chain(&running).chain(&stored).copied().chain(1..) {
-        if chosen.len() >= usize::try_from(parent.cluster.spec.replicas).unwrap_or(0) {
+        if chosen.len() >= size {
             break;
         }
         if !chosen.contains(&serial) {
@@ -71,26 +92,11 @@ fn wanted(observed: &Observed, parent: &Parent<'_>, identity: &Identity) -> Vec<
         }
     }
     chosen.sort_unstable();
-    chosen.into_iter().map(|serial| names.instance(serial)).collect()
-}
-
-/// The surplus instance with the highest number, when it is certain that another one leads.
-fn remove_next(observed: &Observed, parent: &Parent<'_>, surplus: &[&Pod]) -> Result<Option<Action>, WaitingOn> {
-    let Some(next) = surplus.iter().max_by_key(|pod| parent.names.serial(&pod.name)) else { return Ok(None) };
-    let stopping: Vec<_> = surplus.iter().filter(|pod| pod.terminating).map(|pod| pod.name.clone()).collect();
-    if !stopping.is_empty() {
-        return Err(WaitingOn::Stopping(stopping));
-    }
-    if !observed.sees_instances() {
-        return Err(WaitingOn::Sight(observed.unseen()));
-    }
-    if !another_leads(observed, &next.name) || next.role() == Some(InstanceRole::Primary) || next.report.is_unknown() {
-        return Err(WaitingOn::LeaderUnsure(next.name.clone()));
-    }
-    Ok(Some(Action {
-        effect: Effect::DeletePod(target(next)),
-        why: format!("spec.replicas is {} and it is a standby with the highest number", parent.cluster.spec.replicas),
-    }))
+    let wanted: Vec<String> = chosen.into_iter().map(|serial| names.instance(serial)).collect();
+    let stops = |pod: &&&Pod| pod.terminating && !wanted.contains(&pod.name);
+    let stopping: Vec<_> = all.iter().filter(stops).map(|pod| (*pod, Because::default())).collect();
+    too_many.extend(stopping);
+    (wanted, too_many)
 }
 
 /// A pod that ended (evicted, node shut down) is never started again by a kubelet; it goes, and is made anew on its volume.
@@ -118,7 +124,7 @@ fn replace_never_ran(observed: &Observed, parent: &Parent<'_>, wanted: &[String]
             && pod.never_ran
             && !pod.terminating
             && wanted.contains(&pod.name)
-            && pod.hash.as_deref() != Some(&build::pod::current_hash(parent, &pod.name))
+            && pod.hash.as_deref() != Some(&build::pod::current_hash(parent))
     };
     let all = observed.pods.items.values().filter(outdated);
     all.map(|pod| Action {
@@ -130,7 +136,8 @@ fn replace_never_ran(observed: &Observed, parent: &Parent<'_>, wanted: &[String]
 
 /// Volumes of instances that were removed, where the policy says so.
 fn unused_volumes(observed: &Observed, parent: &Parent<'_>, wanted: &[String]) -> Vec<Action> {
-    if parent.cluster.spec.storage.on_delete != OnDelete::Delete || !observed.sees_instances() {
+    if parent.cluster.spec.storage.on_delete != OnDelete::Delete || !observed.sees_instances() || paused(parent.cluster)
+    {
         return vec![];
     }
     observed
@@ -149,20 +156,11 @@ fn unused_volumes(observed: &Observed, parent: &Parent<'_>, wanted: &[String]) -
         .collect()
 }
 
-/// Whether an instance other than `name` leads, by the Lease and by its own account.
-fn another_leads(observed: &Observed, name: &str) -> bool {
-    observed
-        .leader()
-        .filter(|leader| *leader != name)
-        .and_then(|leader| observed.pods.items.get(leader))
-        .is_some_and(Pod::leads)
-}
-
 /// Whether the pod belongs to this cluster and not to an earlier one of its name.
 pub(super) fn ours(pod: &Pod, parent: &Parent<'_>) -> bool {
     pod.owner.as_deref() == Some(&parent.uid)
 }
 
-fn target(pod: &Pod) -> Target {
+pub(super) fn target(pod: &Pod) -> Target {
     Target { name: pod.name.clone(), uid: pod.uid.clone(), resource_version: pod.resource_version.clone() }
 }

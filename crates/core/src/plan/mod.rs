@@ -10,11 +10,17 @@ mod adopt;
 mod certificates;
 mod conditions;
 mod endpoints;
+mod growth;
 mod instances;
+mod joining;
+mod leave;
 mod notes;
 mod orphans;
 mod provision;
+mod rollout;
 mod status;
+mod stuck;
+mod usefulness;
 mod volumes;
 
 #[cfg(test)]
@@ -28,15 +34,19 @@ use kube::Resource;
 
 pub use action::{Action, Content, Effect, Existing, Note, SecretOrder, Target, WaitingOn};
 pub use adopt::{Adoption, Identity};
-pub use conditions::refused;
+pub use conditions::{not_grown, refused};
 pub use instances::Members;
+pub use leave::LEAVE_WITHIN;
+pub use notes::of_growth;
 pub use provision::effective_durability;
+pub use rollout::paused;
 
 use crate::build::{Kept, Parent, Settings};
 use crate::fact::Fact;
-use crate::fence;
+use crate::fence::{self, Fences};
 use crate::observed::Observed;
 use certificates::whole_seconds;
+use rollout::Rollout;
 use status::Verdict;
 
 /// What to do next, and why.
@@ -107,20 +117,34 @@ fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'
     };
     let mut plan = Plan::default();
     let mut members = Members::default();
+    let mut rollout = Rollout::default();
+    let mut fences = Fences::default();
     if verdict == Verdict::Go {
-        members = instances::members(observed, parent, &identity);
+        members = instances::members(observed, parent, &identity, now);
+        fences = fence::fences(cluster, &members.wanted);
+        rollout = rollout::rollout(observed, parent, &members, &fences, now);
         let secrets = certificates::certificates(observed, parent, now);
         plan.requeue = secrets.next_renewal.map(|at| at.duration_since(now).max(SignedDuration::from_secs(1)));
-        let provision = provision::provision(observed, parent, &identity, &members, secrets);
+        let provision = provision::provision(observed, parent, &identity, &members, &rollout, secrets);
         plan.actions = provision.actions;
         plan.waiting_on = provision.waiting_on;
         plan.actions.append(&mut members.actions);
-        plan.actions.extend(volumes::grow(observed, parent));
-        // The user's own Secret has no label of ours, so no watch tells of it: it is asked for until it is there.
-        if plan.waiting_on.iter().any(|on| matches!(on, WaitingOn::OwnerPassword { .. })) {
-            plan.requeue = Some(SignedDuration::from_secs(10));
-        }
+        plan.actions.extend(growth::grow(observed, parent));
+        plan.actions.append(&mut rollout.actions);
+        plan.requeue = plan.requeue.into_iter().chain(rollout.requeue).chain(members.leave.requeue).min();
+        // The user's own Secret has no label of ours, so no watch tells of it: it is asked for, more often until it is there.
+        let awaited = plan.waiting_on.iter().any(|on| matches!(on, WaitingOn::OwnerPassword { .. }));
+        let supplied = cluster.spec.bootstrap.initdb.owner_password.as_ref();
+        let overdue = stuck::look_again(observed, parent, now);
+        let look = supplied.map(|_| SignedDuration::from_secs(if awaited { 10 } else { 60 }));
+        plan.requeue = plan.requeue.into_iter().chain(look).chain(overdue).min();
         plan.waiting_on.append(&mut members.waiting_on);
+        rollout.waiting_on.retain(|on| !plan.waiting_on.contains(on));
+        plan.waiting_on.append(&mut rollout.waiting_on);
+        if let Some(rest) = endpoints::held_back(observed, parent, now) {
+            plan.actions.retain(|action| !endpoints::moves_readers(action, observed, parent));
+            plan.requeue = plan.requeue.into_iter().chain([rest]).min();
+        }
     } else {
         // Volumes of an earlier cluster that asked for their removal: the new one waits for that.
         plan.actions = orphans::remove(observed, Some(&parent.uid));
@@ -129,9 +153,10 @@ fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'
         plan.waiting_on.push(on.clone());
     }
     if observed.unseen().is_empty() && observed.unreadable.is_empty() {
-        let fences = &fence::fences(cluster, &members.wanted);
-        let (identity, members, verdict) = (&identity, &members, &verdict);
-        let view = status::View { observed, parent, identity, members, verdict, fences, now };
+        let (identity, members, rollout) = (&identity, &members, &rollout);
+        let (verdict, fences) = (&verdict, &fences);
+        let joining = &joining::joining(observed, parent, members, fences);
+        let view = status::View { observed, parent, identity, members, joining, rollout, verdict, fences, now };
         let waiting = status::waiting(&view);
         plan.waiting_on.extend(waiting);
         plan.status = Some(status::status(&view, &plan.waiting_on));
@@ -141,6 +166,9 @@ fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'
         plan.events.extend(notes::of_phase(before, after));
         plan.events.extend(notes::of_fences(before, after));
         plan.events.extend(notes::of_force(before, after));
+        plan.events.extend(notes::of_rollout(before, after));
+        plan.events.extend(notes::of_scaling(before, after));
+        plan.events.extend(notes::of_pause(before, after));
     }
     plan
 }

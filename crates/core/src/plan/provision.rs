@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::action::{Action, Effect, WaitingOn};
 use super::adopt::Identity;
 use super::instances::Members;
+use super::rollout::Rollout;
 use super::{certificates, endpoints, instances, volumes};
 use crate::build::{self, Parent};
 use crate::contract::InstanceConfig;
@@ -40,6 +41,7 @@ pub fn provision(
     parent: &Parent<'_>,
     identity: &Identity,
     members: &Members,
+    rollout: &Rollout,
     secrets: certificates::Certificates,
 ) -> Provision {
     let mut result = Provision::default();
@@ -50,7 +52,7 @@ pub fn provision(
     }
     result.actions.extend(secrets.actions);
     result.waiting_on.extend(secrets.waiting_on);
-    let config = build::config::config(parent, &configuration(observed, parent, identity, members));
+    let config = build::config::config(parent, &configuration(observed, parent, identity, members, rollout));
     let config_hash = config.hash();
     if !observed.config.is_unknown() {
         result.ensure(observed, parent, config.clone());
@@ -60,7 +62,8 @@ pub fn provision(
         result.ensure(observed, parent, desired);
     }
     if observed.pods.complete {
-        for desired in endpoints::endpoints(observed, parent) {
+        let leaving = members.leave.leaving.as_ref().map(|leaving| leaving.instance.as_str());
+        for desired in endpoints::endpoints(observed, parent, leaving) {
             result.ensure(observed, parent, desired);
         }
     }
@@ -184,7 +187,13 @@ fn refresh(observed: &Observed, parent: &Parent<'_>, config: &Desired) -> Vec<Ac
 
 /// The agents' configuration. The instance that may initialise is chosen once: while nobody leads, whoever was told that it
 /// may could be in the middle of it, and telling another would make two databases.
-fn configuration(observed: &Observed, parent: &Parent<'_>, identity: &Identity, members: &Members) -> InstanceConfig {
+fn configuration(
+    observed: &Observed,
+    parent: &Parent<'_>,
+    identity: &Identity,
+    members: &Members,
+    rollout: &Rollout,
+) -> InstanceConfig {
     let spec = &parent.cluster.spec;
     let told = observed.config.known().map(|config| config.bootstrap_instance.clone()).filter(|name| !name.is_empty());
     let chosen = identity.primary.clone().or(told).or_else(|| members.wanted.first().cloned());
@@ -193,12 +202,17 @@ fn configuration(observed: &Observed, parent: &Parent<'_>, identity: &Identity, 
         pg_hba: spec.pg_hba.clone(),
         initdb: spec.bootstrap.initdb.clone(),
         durability: Some(effective_durability(spec.durability.mode, spec.replicas)),
-        instances: members.wanted.clone(),
+        instances: belong(observed, parent, members),
+        leaving: match observed.config.known() {
+            Some(told) if !observed.pods.complete => told.leaving.clone(),
+            _ => members.leave.leaving.iter().cloned().collect(),
+        },
         bootstrap_instance: chosen.unwrap_or_default(),
         system_identifier: identity.system,
         wal_volume: spec.storage.wal.is_some(),
         // All names, whether or not there are such instances: what could not be seen must not lift a fence.
         fenced: fence::wished(parent.cluster).into_iter().collect(),
+        restart: rollout.restart.clone(),
     }
 }
 
@@ -209,6 +223,18 @@ pub fn effective_durability(asked: Option<DurabilityMode>, replicas: i32) -> Dur
         2 => DurabilityMode::Preferred,
         _ => DurabilityMode::Quorum,
     })
+}
+
+/// Whoever is not on its way out: of those that are too many, one leaves after the other. Before all pods were seen it stays as it was told.
+fn belong(observed: &Observed, parent: &Parent<'_>, members: &Members) -> Vec<String> {
+    if let Some(told) = observed.config.known().filter(|_| !observed.pods.complete) {
+        return told.instances.clone();
+    }
+    let leaving = members.leave.leaving.as_ref().map(|leaving| leaving.instance.as_str());
+    let mut all: Vec<_> = members.wanted.iter().chain(&members.surplus).cloned().collect();
+    all.retain(|name| leaving != Some(name));
+    all.sort_by_key(|name| parent.names.serial(name));
+    all
 }
 
 /// Instances that are on their way out still report until they are gone.

@@ -1,12 +1,14 @@
 //! Decides what is said about the cluster: its phase, its instances, the operation under way and what that waits on.
 //!
-//! From: what was seen, and the status as it was (an operation keeps the time it began; "was ready once" tells a cluster that comes
+//! From: what was seen, and the status as it was (a step keeps the time it began; "was ready once" tells a cluster that comes
 //! up from one that fell over). Never: says ready of what only reported so and is gone: the kubelet must agree.
+
+use std::collections::BTreeSet;
 
 use bellwether_api::labels;
 use bellwether_api::reason::Reason;
 use bellwether_api::v1::{
-    InstanceRole, InstanceState, InstanceStatus, Operation, OperationKind, Phase, PostgresCluster,
+    InstanceRole, InstanceState, InstanceStatus, Operation, OperationKind, OperationStep, Phase, PostgresCluster,
     PostgresClusterStatus,
 };
 use jiff::Timestamp;
@@ -15,6 +17,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use super::adopt::Identity;
 use super::conditions;
 use super::instances::{Members, ours};
+use super::joining;
+use super::rollout::{Rollout, Stage};
 use super::{WaitingOn, effective_durability};
 use crate::build::Parent;
 use crate::fence::Fences;
@@ -40,6 +44,8 @@ pub(super) struct View<'a> {
     pub parent: &'a Parent<'a>,
     pub identity: &'a Identity,
     pub members: &'a Members,
+    pub joining: &'a BTreeSet<String>,
+    pub rollout: &'a Rollout,
     pub verdict: &'a Verdict,
     pub fences: &'a Fences,
     pub now: Timestamp,
@@ -92,6 +98,12 @@ impl View<'_> {
         })
     }
 
+    /// Whether the operation before was a rollout.
+    fn was_rolling(&self) -> bool {
+        let operation = self.before().and_then(|status| status.operation.as_ref());
+        operation.is_some_and(|operation| operation.kind == OperationKind::Rollout)
+    }
+
     /// Wanted instances of the given health, with what they say.
     pub fn named(&self, health: Health) -> Vec<(String, Option<String>)> {
         let wanted = self.members.wanted.iter().filter(|name| self.health(name) == health);
@@ -108,19 +120,9 @@ impl View<'_> {
         (!there).then(|| (from.name.clone(), from.key.clone()))
     }
 
-    /// What keeps an instance, in the words of whoever knows best. The kubelet words one failing pull in turns ("ErrImagePull",
-    /// "Back-off"): the first wording stays, so that it doesn't make a write every few seconds.
+    /// What keeps an instance.
     pub fn said(&self, pod: &Pod) -> Option<String> {
-        if pod.terminating {
-            return Some("stopping".to_owned());
-        }
-        let Some(trouble) = &pod.trouble else { return pod.report.known()?.message.clone() };
-        let before = self.before().and_then(|status| status.instances.iter().find(|old| old.name == pod.name));
-        let worded = before.and_then(|old| old.message.clone()).filter(|old| {
-            let subject = |text: &str| text.split(": ").next().map(str::to_owned);
-            trouble.reason == Reason::ImageUnavailable && subject(old) == subject(&trouble.message)
-        });
-        Some(worded.unwrap_or_else(|| trouble.message.clone()))
+        said(pod, self.before())
     }
 
     fn pod(&self, name: &str) -> Option<&Pod> {
@@ -128,15 +130,7 @@ impl View<'_> {
     }
 
     fn health(&self, name: &str) -> Health {
-        let Some(pod) = self.pod(name) else { return Health::Coming };
-        match pod.state() {
-            _ if pod.trouble.is_some() || pod.report.is_unknown() => Health::Broken,
-            _ if !pod.full().is_empty() => Health::Broken,
-            InstanceState::Leading | InstanceState::Streaming if pod.answers() => Health::Good,
-            InstanceState::NotStreaming | InstanceState::Down => Health::Broken,
-            InstanceState::Fenced if self.fences.instances.iter().any(|fenced| fenced == name) => Health::Fenced,
-            _ => Health::Coming,
-        }
+        health(self.pod(name), self.fences)
     }
 
     /// The volumes of an instance that are full, by the names of their claims.
@@ -150,16 +144,39 @@ impl View<'_> {
         (!full.is_empty()).then(|| full.join(" and "))
     }
 
-    /// An instance that has never had data: it is being added, and nothing has failed.
-    fn is_new(&self, name: &str) -> bool {
-        self.pod(name).and_then(|pod| pod.report.known()).is_none_or(|report| {
-            report.role.is_none()
-                && matches!(
-                    report.state,
-                    InstanceState::Pending | InstanceState::Joining | InstanceState::Bootstrapping
-                )
-        })
+    /// Whether all that is missing is being added, and nothing that was there is.
+    fn only_joining(&self) -> bool {
+        let missing = |name: &&String| matches!(self.health(name), Health::Coming | Health::Broken);
+        self.members.wanted.iter().filter(missing).all(|name| self.joining.contains(name))
     }
+}
+
+/// How an instance with this pod is doing.
+pub(super) fn health(pod: Option<&Pod>, fences: &Fences) -> Health {
+    let Some(pod) = pod else { return Health::Coming };
+    match pod.state() {
+        _ if pod.trouble.is_some() || pod.report.is_unknown() => Health::Broken,
+        _ if !pod.full().is_empty() => Health::Broken,
+        InstanceState::Leading | InstanceState::Streaming if pod.answers() => Health::Good,
+        InstanceState::NotStreaming | InstanceState::Down => Health::Broken,
+        InstanceState::Fenced if fences.instances.contains(&pod.name) => Health::Fenced,
+        _ => Health::Coming,
+    }
+}
+
+/// What keeps an instance, in the words of whoever knows best. The kubelet words one failing pull in turns ("ErrImagePull",
+/// "Back-off"): the first wording stays, so that it doesn't make a write every few seconds.
+pub(super) fn said(pod: &Pod, before: Option<&PostgresClusterStatus>) -> Option<String> {
+    if pod.terminating {
+        return Some("stopping".to_owned());
+    }
+    let Some(trouble) = &pod.trouble else { return pod.report.known()?.message.clone() };
+    let before = before.and_then(|status| status.instances.iter().find(|old| old.name == pod.name));
+    let worded = before.and_then(|old| old.message.clone()).filter(|old| {
+        let subject = |text: &str| text.split(": ").next().map(str::to_owned);
+        trouble.reason == Reason::ImageUnavailable && subject(old) == subject(&trouble.message)
+    });
+    Some(worded.unwrap_or_else(|| trouble.message.clone()))
 }
 
 /// The whole status.
@@ -219,9 +236,14 @@ pub(super) fn waiting(view: &View<'_>) -> Vec<WaitingOn> {
     if let Some(primary) = view.leading().filter(|primary| !primary.full().is_empty()) {
         return vec![WaitingOn::Primary(Some(primary.name.clone()))];
     }
-    let mut joining = view.named(Health::Coming);
-    joining.extend(view.named(Health::Broken));
-    if joining.is_empty() { vec![] } else { vec![WaitingOn::Joins(joining)] }
+    let comes =
+        |name: &&String| matches!(view.health(name), Health::Coming | Health::Broken) || view.joining.contains(*name);
+    let doing = |name: &String| {
+        let pod = view.pod(name);
+        (name.clone(), joining::doing(pod, pod.and_then(|pod| view.said(pod))))
+    };
+    let coming: Vec<_> = view.members.wanted.iter().filter(comes).map(doing).collect();
+    if coming.is_empty() { vec![] } else { vec![WaitingOn::Joins(coming)] }
 }
 
 fn phase(view: &View<'_>) -> Phase {
@@ -235,19 +257,14 @@ fn phase(view: &View<'_>) -> Phase {
     }
     let (coming, broken) = (view.named(Health::Coming), view.named(Health::Broken));
     let fenced = !view.named(Health::Fenced).is_empty();
-    if coming.is_empty() && broken.is_empty() && view.members.surplus.is_empty() {
-        return if fenced { Phase::Degraded } else { Phase::Ready };
-    }
-    if !view.established() {
+    let missing = !coming.is_empty() || !broken.is_empty();
+    if !view.established() && (missing || !view.joining.is_empty()) {
         return Phase::Joining;
     }
-    let only_new = broken.is_empty() && coming.iter().all(|(name, _)| view.is_new(name));
-    if only_new && coming.is_empty() && !fenced {
-        Phase::Ready
-    } else if only_new && !coming.is_empty() {
-        Phase::Joining
-    } else {
-        Phase::Degraded
+    match view.only_joining() {
+        true if broken.is_empty() && !view.joining.is_empty() => Phase::Joining,
+        true if broken.is_empty() && !fenced => Phase::Ready,
+        _ => Phase::Degraded,
     }
 }
 
@@ -270,10 +287,15 @@ fn only_fenced(view: &View<'_>) -> bool {
 }
 
 fn operation_kind(view: &View<'_>, phase: Phase) -> Option<OperationKind> {
+    let rolling = view.established() && view.rollout.stage != Stage::Done;
     match phase {
+        // A primary that fails by itself is a repair; one that a rollout restarts, or that hands over, is not.
+        Phase::Ready | Phase::Joining | Phase::Degraded if rolling => Some(OperationKind::Rollout),
+        Phase::Unavailable if rolling && view.was_rolling() => Some(OperationKind::Rollout),
         Phase::Provisioning | Phase::Bootstrapping => Some(OperationKind::Create),
         Phase::Joining if !view.established() => Some(OperationKind::Create),
         Phase::Joining => Some(OperationKind::ScaleUp),
+        Phase::Degraded if !only_fenced(view) && view.only_joining() => Some(OperationKind::ScaleUp),
         // A fence is no repair: nothing is under way before it is lifted.
         Phase::Degraded if !only_fenced(view) => Some(OperationKind::Repair),
         Phase::Unavailable => Some(OperationKind::Repair),
@@ -283,11 +305,18 @@ fn operation_kind(view: &View<'_>, phase: Phase) -> Option<OperationKind> {
 }
 
 fn operation(view: &View<'_>, kind: OperationKind, phase: Phase, waiting_on: &[WaitingOn]) -> Operation {
-    let going_on = view.before().and_then(|status| status.operation.as_ref()).filter(|before| before.kind == kind);
     let step = match (kind, phase) {
-        (OperationKind::ScaleDown, _) => "Removing".to_owned(),
-        (_, phase) => format!("{phase:?}"),
+        (OperationKind::ScaleUp, _) => joining::step(view.observed, view.joining),
+        (OperationKind::ScaleDown, _) => view.members.leave.step.unwrap_or(OperationStep::Leaving),
+        (OperationKind::Rollout, _) => view.rollout.stage.step(),
+        (_, Phase::Unavailable) => OperationStep::Unavailable,
+        (_, Phase::Provisioning) => OperationStep::Provisioning,
+        (_, Phase::Bootstrapping) => OperationStep::Bootstrapping,
+        (_, Phase::Joining) => OperationStep::Joining,
+        (_, Phase::Ready | Phase::Degraded | Phase::Invalid | Phase::Deleting) => OperationStep::Degraded,
     };
+    let before = view.before().and_then(|status| status.operation.as_ref());
+    let going_on = before.filter(|before| before.kind == kind && before.step == step);
     let waiting: Vec<_> = waiting_on.iter().map(ToString::to_string).collect();
     Operation {
         kind,
@@ -299,6 +328,13 @@ fn operation(view: &View<'_>, kind: OperationKind, phase: Phase, waiting_on: &[W
 
 fn instances(view: &View<'_>) -> Vec<InstanceStatus> {
     let mut instances: Vec<_> = view.pods().map(|pod| instance(view, pod)).collect();
+    // Who is to join is remembered before it has a pod.
+    let to_come = view.joining.iter().filter(|name| view.pod(name).is_none());
+    instances.extend(to_come.map(|name| InstanceStatus {
+        name: name.clone(),
+        joining: true,
+        ..InstanceStatus::default()
+    }));
     instances.sort_by_key(|instance| view.parent.names.serial(&instance.name));
     instances
 }
@@ -312,6 +348,7 @@ fn instance(view: &View<'_>, pod: &Pod) -> InstanceStatus {
         ready: pod.answers(),
         timeline: report.and_then(|report| report.timeline).map(|timeline| i64::from(timeline.0)),
         node: pod.node.clone(),
+        joining: view.joining.contains(&pod.name),
         message: view.said(pod),
     }
 }

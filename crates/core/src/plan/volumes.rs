@@ -1,8 +1,8 @@
-//! Decides what is written on volumes: whose they are, which database is on them, who led last, what happens to them with their
-//! cluster, and their size.
+//! Decides what is written on volumes: whose they are, which database is on them, who led last, and what happens to them with their
+//! cluster.
 //!
 //! This is what a later cluster of the same name adopts by, so it is written as soon as it is known. Never: takes a volume that
-//! no wanted instance uses, changes a recorded system identifier, or makes a volume smaller.
+//! no wanted instance uses, or changes a recorded system identifier.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,6 @@ use super::instances::Members;
 use super::orphans;
 use crate::build::{self, Parent};
 use crate::observed::{Observed, Volume, VolumeRole};
-use crate::quantity;
 
 /// What to write on the volumes that are there.
 pub fn keep(observed: &Observed, parent: &Parent<'_>, identity: &Identity, members: &Members) -> Vec<Action> {
@@ -28,19 +27,6 @@ pub fn keep(observed: &Observed, parent: &Parent<'_>, identity: &Identity, membe
         .filter(|volume| !volume.terminating && volume.role.is_some())
         .filter(taken)
         .filter_map(|volume| annotate(observed, parent, identity, volume))
-        .collect()
-}
-
-/// Volumes that are smaller than the spec asks for.
-pub fn grow(observed: &Observed, parent: &Parent<'_>) -> Vec<Action> {
-    let ours = |volume: &&Volume| volume.cluster_uid.as_deref() == Some(&parent.uid) && !volume.terminating;
-    let growing =
-        observed.volumes.items.values().filter(ours).filter_map(|volume| Some((volume, growth(parent, volume)?)));
-    growing
-        .map(|(volume, size)| Action {
-            why: format!("spec.storage asks for {size}"),
-            effect: Effect::GrowVolume { name: volume.name.clone(), uid: volume.uid.clone(), size },
-        })
         .collect()
 }
 
@@ -87,10 +73,4 @@ fn annotations(
         }
     }
     wanted
-}
-
-fn growth(parent: &Parent<'_>, volume: &Volume) -> Option<String> {
-    let wanted = build::volume::size(parent, volume.role?)?;
-    let (now, then) = (quantity::millis(volume.size.as_deref()?)?, quantity::millis(&wanted.0)?);
-    (then > now).then(|| wanted.0.clone())
 }

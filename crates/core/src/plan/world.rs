@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use super::{Action, Effect, Plan, plan, plan_keeping};
 use crate::build::{Kept, Settings};
 use crate::check::check;
+use crate::contract::InstanceConfig;
 use crate::fact::Fact;
+use crate::lease_object::{MEMBERS, SWITCHOVER, SWITCHOVER_ASKED};
 use crate::object::Kind;
 use crate::observed::{Listing, Observed, Raw, observe};
 
@@ -22,6 +24,10 @@ thread_local! {
     static KEPT: Kept = Kept::default();
 }
 
+fn configured(config: &InstanceConfig) -> u64 {
+    config.parameters.get("max_connections").map_or(100, |value| value.parse().unwrap())
+}
+
 /// Everything that exists.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
@@ -29,7 +35,19 @@ pub(crate) struct World {
     pub objects: BTreeMap<(Kind, String), Value>,
     /// Kinds that nobody has listed yet.
     pub unseen: Vec<Kind>,
+    /// The user's own Secret with the owner's password.
+    pub owner_password: Fact<String>,
     pub now: Timestamp,
+    /// Each restart of a PostgreSQL that ran, in order: instance, and as what.
+    pub restarts: Vec<(String, &'static str)>,
+    /// `max_connections` that each PostgreSQL runs with, by the UID of its pod.
+    connections: BTreeMap<String, u64>,
+    /// … that the WAL was written with.
+    written_with: u64,
+    /// The instances that the primary keeps a slot for.
+    slots: Vec<String>,
+    /// Whether the primary lets nobody leave.
+    pub stubborn: bool,
     version: u64,
 }
 
@@ -42,7 +60,19 @@ impl World {
         });
         cluster["spec"] = spec;
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
-        Self { cluster: Some(cluster), objects: BTreeMap::new(), unseen: vec![], now, version: 0 }
+        Self {
+            cluster: Some(cluster),
+            objects: BTreeMap::new(),
+            unseen: vec![],
+            owner_password: Fact::Absent,
+            now,
+            restarts: vec![],
+            connections: BTreeMap::new(),
+            written_with: 0,
+            slots: vec![],
+            stubborn: false,
+            version: 0,
+        }
     }
 
     /// A cluster whose objects were all made: first the volume claims, then the pods on them. Nobody has done anything yet.
@@ -69,7 +99,7 @@ impl World {
             children.insert(kind, Listing { complete: !self.unseen.contains(&kind), items });
         }
         let cluster = Fact::looked_up(self.cluster.clone().map(Arc::new));
-        Raw { cluster, children, owner_password: Fact::Absent }
+        Raw { cluster, children, owner_password: self.owner_password.clone() }
     }
 
     pub fn observe(&self) -> Observed {
@@ -104,7 +134,7 @@ impl World {
 
     /// Plans and lets agents work until nothing happens any more.
     pub fn settle(&mut self) -> Plan {
-        for _ in 0..20 {
+        for _ in 0..40 {
             let before = (self.objects.clone(), self.cluster.clone());
             let plan = self.step();
             self.agents();
@@ -212,6 +242,25 @@ impl World {
                 value["spec"]["resources"]["requests"]["storage"] = size.as_str().into();
                 self.put(kind, &name, value);
             }
+            Effect::AskSwitchover { target, wish } => {
+                let mut value = existing.unwrap();
+                assert_eq!(value["metadata"]["resourceVersion"], target.resource_version.as_str());
+                let annotations = value["metadata"]["annotations"].as_object_mut().unwrap();
+                match wish {
+                    Some((to, at)) => {
+                        annotations.insert(SWITCHOVER.to_owned(), to.as_str().into());
+                        annotations.insert(SWITCHOVER_ASKED.to_owned(), at.to_string().into());
+                    }
+                    None => annotations.retain(|key, _| key != SWITCHOVER && key != SWITCHOVER_ASKED),
+                }
+                self.put(kind, &name, value);
+            }
+            Effect::RestartPod(target) => {
+                assert_eq!(existing.unwrap()["metadata"]["uid"], target.uid.as_str());
+                let leads = self.observe().leader() == Some(&name);
+                self.restarts.push((name.clone(), if leads { "primary" } else { "standby" }));
+                self.objects.remove(&(kind, name));
+            }
             Effect::DeletePod(target) | Effect::DeleteVolume(target) => {
                 assert_eq!(existing.unwrap()["metadata"]["uid"], target.uid.as_str());
                 self.objects.remove(&(kind, name));
@@ -219,11 +268,24 @@ impl World {
         }
     }
 
+    /// Claims get the storage that they ask for.
+    pub fn provisioner(&mut self) {
+        for name in self.names(Kind::PersistentVolumeClaim).into_iter().map(str::to_owned).collect::<Vec<_>>() {
+            let mut claim = self.get(Kind::PersistentVolumeClaim, &name).clone();
+            let status = json!({"phase": "Bound", "capacity": claim["spec"]["resources"]["requests"]});
+            if claim["status"] != status {
+                claim["status"] = status;
+                self.put(Kind::PersistentVolumeClaim, &name, claim);
+            }
+        }
+    }
+
     /// Kubelets start every pod; the instance that may initialises and leads, the others join and stream.
     pub fn agents(&mut self) {
+        self.provisioner();
         let config = self.objects.get(&(Kind::ConfigMap, format!("{NAME}-config")));
         let Some(config) = config.map(|map| map["data"]["instance.json"].as_str().unwrap().to_owned()) else { return };
-        let config: crate::contract::InstanceConfig = serde_json::from_str(&config).unwrap();
+        let config: InstanceConfig = serde_json::from_str(&config).unwrap();
         if let Some(lease) = self.objects.get(&(Kind::Lease, NAME.to_owned())).cloned()
             && lease["metadata"]["annotations"][labels::LEADER].is_null()
         {
@@ -235,7 +297,10 @@ impl World {
             lease["spec"]["leaseTransitions"] = 1.into();
             self.put(Kind::Lease, NAME, lease);
         }
+        self.hand_over(&config);
+        self.restart_in_place(&config);
         let leader = self.observe().leader().map(str::to_owned);
+        let members = self.keep_members(&config);
         for name in self.names(Kind::Pod).into_iter().map(str::to_owned).collect::<Vec<_>>() {
             let serial: u32 = name.rsplit('-').next().unwrap().parse().unwrap();
             if leader.as_deref() == Some(&name) {
@@ -244,18 +309,109 @@ impl World {
                 if let Some(slice) = self.objects.get_mut(&(Kind::EndpointSlice, format!("{NAME}-rw"))) {
                     slice["endpoints"] = address;
                 }
+            } else if config.is_leaving(&name) && !members.contains(&name) {
+                self.run(&name, serial, "standby", "NotStreaming");
             } else {
                 self.run(&name, serial, "standby", "Streaming");
             }
         }
     }
 
+    /// The primary lets in whoever belongs and lets go who leaves. Slots follow in the next round: who leaves stops to stream when it is no member.
+    fn keep_members(&mut self, config: &InstanceConfig) -> Vec<String> {
+        let observed = self.observe();
+        let Some(leader) = observed.leader().map(str::to_owned) else { return vec![] };
+        let was = observed.own_lease().and_then(|lease| lease.members.clone()).unwrap_or_default();
+        let pods = || observed.pods.items.values();
+        let in_use = |name: &String| {
+            self.stubborn || pods().any(|pod| pod.name == *name && pod.streams() && was.contains(&pod.uid))
+        };
+        let leaving = config.leaving.iter().map(|leaving| leaving.instance.clone()).filter(in_use);
+        let slots: Vec<_> = config.instances.iter().cloned().chain(leaving).filter(|name| *name != leader).collect();
+        self.slots = slots;
+        let stays = |name: &str| self.stubborn || !config.is_leaving(name);
+        let members: Vec<_> = pods().filter(|pod| stays(&pod.name)).collect();
+        let uids: Vec<_> = members.iter().map(|pod| pod.uid.clone()).collect();
+        if uids != was {
+            let mut lease = self.get(Kind::Lease, NAME).clone();
+            lease["metadata"]["annotations"][MEMBERS] = json!(uids).to_string().into();
+            self.put(Kind::Lease, NAME, lease);
+        }
+        members.iter().map(|pod| pod.name.clone()).collect()
+    }
+
+    /// The primary follows a request, if one streams: the next number leads, and the old one starts again as a standby.
+    fn hand_over(&mut self, config: &InstanceConfig) {
+        let observed = self.observe();
+        let Some(leader) = observed.leader().map(str::to_owned) else { return };
+        let asked = observed.own_lease().is_some_and(|lease| lease.switchover.is_some());
+        let next = observed.pods.items.values().find(|pod| pod.name != leader && pod.streams());
+        let Some(next) = next.filter(|_| asked) else { return };
+        let mut lease = self.get(Kind::Lease, NAME).clone();
+        let place = json!({"instance": next.name, "address": next.ip}).to_string();
+        let annotations = lease["metadata"]["annotations"].as_object_mut().unwrap();
+        annotations.retain(|key, _| key != SWITCHOVER && key != SWITCHOVER_ASKED);
+        annotations.insert(labels::LEADER.to_owned(), place.into());
+        lease["spec"]["leaseTransitions"] = (lease["spec"]["leaseTransitions"].as_u64().unwrap() + 1).into();
+        self.put(Kind::Lease, NAME, lease);
+        self.written_with = self.connections[&next.uid];
+        if let Some(old) = observed.pods.items.get(&leader) {
+            self.restarts.push((leader, "handed over"));
+            self.connections.insert(old.uid.clone(), configured(config).max(self.written_with));
+        }
+    }
+
+    /// The primary does what is asked of it in its term.
+    fn restart_in_place(&mut self, config: &InstanceConfig) {
+        let observed = self.observe();
+        let Some(asked) = &config.restart else { return };
+        let term = observed.own_lease().and_then(|lease| lease.term);
+        let Some(pod) = observed.pods.items.get(&asked.instance) else { return };
+        let leads = observed.leader() == Some(&asked.instance) && term == Some(asked.term);
+        if leads && configured(config) < self.connections[&pod.uid] {
+            self.restarts.push((asked.instance.clone(), "in place"));
+            self.connections.insert(pod.uid.clone(), configured(config));
+            self.written_with = configured(config);
+        }
+    }
+
+    /// What waits for a restart on this instance, and whether it is lower. One that has just started has what it needs.
+    fn pending(&mut self, pod: &Value, leads: bool) -> Value {
+        let config = self.objects.get(&(Kind::ConfigMap, format!("{NAME}-config")));
+        let Some(config) = config.and_then(|map| serde_json::from_str(map["data"]["instance.json"].as_str()?).ok())
+        else {
+            return json!({});
+        };
+        let configured = configured(&config);
+        let wanted = if leads { configured } else { configured.max(self.written_with) };
+        let runs = *self.connections.entry(pod["metadata"]["uid"].as_str().unwrap().to_owned()).or_insert(wanted);
+        if leads && self.written_with == 0 {
+            self.written_with = runs;
+        }
+        assert!(leads || runs >= self.written_with, "a standby below its primary does not replay");
+        let waits = |when: bool| if when { json!(["max_connections"]) } else { json!([]) };
+        json!({
+            "pendingRestart": waits(runs != wanted), "lowered": waits(configured < if leads { runs } else { wanted }),
+            "parameters": crate::contract::parameters_hash(&config.parameters),
+        })
+    }
+
     /// The pod runs and says this of itself.
     pub fn run(&mut self, name: &str, serial: u32, role: &str, state: &str) {
         let mut pod = self.get(Kind::Pod, name).clone();
         let before = pod.clone();
-        let report =
-            json!({"role": role, "state": state, "acceptsSql": true, "timeline": 1, "systemIdentifier": SYSTEM});
+        let mut report = self.pending(&pod, role == "primary");
+        for (key, value) in [
+            ("role", json!(role)),
+            ("state", json!(state)),
+            ("acceptsSql", json!(true)),
+            ("timeline", json!(1)),
+            ("systemIdentifier", json!(SYSTEM)),
+            ("identity", pod["metadata"]["uid"].clone()),
+            ("slots", if role == "primary" { json!(self.slots) } else { Value::Null }),
+        ] {
+            report[key] = value;
+        }
         pod["metadata"]["annotations"][labels::REPORT] = report.to_string().into();
         pod["spec"]["nodeName"] = format!("node-{serial}").into();
         pod["status"] = json!({

@@ -1,7 +1,8 @@
 //! The port to a real API server: kube's client, the system's clock and randomness.
 //!
-//! Never: a call without a deadline (a worker would be held by it), one that is sent again here (the queue decides when), or one
-//! that is sent by a process that does not lead at that moment, however its tasks were scheduled.
+//! Never: a call without a deadline (a worker would be held by it), one that is sent again here (the queue decides when), one that
+//! is sent by a process that does not lead at that moment, however its tasks were scheduled, or one that is begun when the process
+//! has no time left to hear its answer.
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use super::{Answer, CallError, Port, Request, Verb};
 use crate::mint::{Genuine, Mint};
@@ -21,12 +23,14 @@ use crate::mint::{Genuine, Mint};
 pub struct Kube {
     client: Client,
     office: Office,
+    closed: CancellationToken,
 }
 
 impl Kube {
-    /// By this client, as long as the office is held.
-    pub fn new(client: Client, office: Office) -> Self {
-        Self { client, office }
+    /// By this client, as long as the office is held and until the port is closed. A pass ends at its next request then: between
+    /// two requests it may end anywhere, as if the process had crashed there.
+    pub fn new(client: Client, office: Office, closed: CancellationToken) -> Self {
+        Self { client, office, closed }
     }
 }
 
@@ -34,6 +38,9 @@ impl Port for Kube {
     async fn send(&self, request: Request) -> Answer {
         if !self.office.held() {
             return Err(CallError::Unanswered { cause: "not sent: another operator may lead by now".to_owned() });
+        }
+        if self.closed.is_cancelled() {
+            return Err(CallError::Unanswered { cause: "not sent: the operator is shutting down".to_owned() });
         }
         let resource = request.resource.api_resource();
         let api: Api<DynamicObject> = match request.resource.place(&request.namespace) {
@@ -71,7 +78,7 @@ async fn carry_out(api: &Api<DynamicObject>, name: &str, verb: Verb) -> Answer {
             api.create(&params, &readable(object)?).await
         }
         Verb::Apply(object) => {
-            api.patch(name, &PatchParams::apply(labels::OPERATOR_MANAGER).force(), &Patch::Apply(&object)).await
+            api.patch(name, &PatchParams::apply(labels::OPERATOR_MANAGER).force(), &Patch::Apply(&*object)).await
         }
         Verb::ApplyStatus(object) => {
             api.patch_status(name, &PatchParams::apply(labels::STATUS_MANAGER).force(), &Patch::Apply(&object)).await
@@ -105,5 +112,41 @@ impl From<kube::Error> for CallError {
             kube::Error::Api(status) => Self::Refused { code: status.code, message: status.message },
             other => Self::Unanswered { cause: other.to_string() },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http_body_util::Full;
+    use hyper::body::Bytes;
+    use hyper::{Request as HttpRequest, Response};
+
+    use super::*;
+    use crate::port::Resource;
+
+    #[tokio::test]
+    async fn nothing_is_begun_when_the_port_is_closed() {
+        let sent = Arc::new(AtomicUsize::new(0));
+        let counted = sent.clone();
+        let service = move |_: HttpRequest<kube::client::Body>| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let object = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}"#;
+            std::future::ready(Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(object)))))
+        };
+        let closed = CancellationToken::new();
+        let port = Kube::new(Client::new(tower::service_fn(service), "default"), Office::always(), closed.clone());
+        let read = || Request {
+            resource: Resource::Namespace,
+            namespace: String::new(),
+            name: "shop".to_owned(),
+            verb: Verb::Get,
+        };
+        port.send(read()).await.unwrap();
+        closed.cancel();
+        let error = port.send(read()).await.unwrap_err();
+        assert!(error.to_string().contains("shutting down"), "{error}");
+        assert_eq!(sent.load(Ordering::SeqCst), 1);
     }
 }

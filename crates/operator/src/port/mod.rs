@@ -78,7 +78,7 @@ pub enum Verb {
     /// Create it; refused with 409 if it is there.
     Create(Value),
     /// Server-side apply, with force.
-    Apply(Value),
+    Apply(Arc<Value>),
     /// Server-side apply of the status, with force.
     ApplyStatus(Value),
     /// Merge patch. A uid or resourceVersion in its metadata is a precondition.
@@ -189,7 +189,7 @@ mod tests {
             resource: Resource::Child(Kind::Secret),
             namespace: "shop".into(),
             name: "orders-app".into(),
-            verb: Verb::Apply(secret),
+            verb: Verb::Apply(secret.into()),
         };
         for shown in [format!("{request:?}"), request.to_string(), format!("{:?}", request.verb)] {
             assert!(!shown.contains("aHVudGVyMg"), "{shown}");

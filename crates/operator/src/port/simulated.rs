@@ -45,6 +45,7 @@ use super::{Answer, CallError, Port, Request, Verb};
 use crate::caches::Caches;
 use crate::events::Events;
 use crate::familiar::Familiars;
+use crate::metrics::Corrections;
 use crate::mint::{Mint, MintError, Pair, Subject, Validity};
 use crate::reconcile::Reconciler;
 use crate::settings::Settings;
@@ -97,6 +98,7 @@ impl Operator {
                 settings,
                 events: Events::default(),
                 familiars: Familiars::default(),
+                corrections: Corrections::default(),
             }),
         }
     }

@@ -26,12 +26,12 @@ fn lease(stage: &Stage) -> Api<Lease> {
     Api::namespaced(stage.admin.clone(), SYSTEM_NAMESPACE)
 }
 
-async fn holder(stage: &Stage) -> Option<String> {
+pub async fn holder(stage: &Stage) -> Option<String> {
     lease(stage).get_opt(rbac::LEADER_LEASE).await.unwrap()?.spec?.holder_identity.filter(|name| !name.is_empty())
 }
 
 /// Waits until this one holds the Lease.
-async fn until_leads(stage: &Stage, name: &str) {
+pub async fn until_leads(stage: &Stage, name: &str) {
     stage
         .until(&format!("{name} leads"), async || match holder(stage).await {
             Some(holder) if holder == name => Ok(()),
@@ -41,7 +41,7 @@ async fn until_leads(stage: &Stage, name: &str) {
 }
 
 /// Waits until the holder has renewed so often.
-async fn until_renewed(stage: &Stage, times: usize) {
+pub async fn until_renewed(stage: &Stage, times: usize) {
     let seen = Mutex::new(BTreeSet::new());
     stage
         .until("the Lease is renewed", async || {

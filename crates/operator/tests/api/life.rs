@@ -165,7 +165,7 @@ async fn with_delete_the_volumes_are_gone_before_the_next_cluster_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_deleted_while_no_operator_ran_leaves_nothing_behind() {
+async fn note_3_a_cluster_deleted_while_no_operator_ran_leaves_nothing_behind() {
     let stage = Stage::set().await;
     let operator = stage.operator().await;
     stage.create_cluster("orders", json!({"replicas": 2, "storage": {"onDelete": "Delete"}})).await;
@@ -227,6 +227,42 @@ async fn an_operator_for_some_namespaces_needs_nothing_outside_of_them() {
     stage.play_until("orders", Phase::Ready).await;
     // A list or watch of a kind in all namespaces would be refused to this account.
     assert_eq!(stage.refusals_of("narrow"), [""; 0]);
+    operator.stop().await;
+    stage.server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn note_21_a_new_image_is_rolled_out_and_a_new_operator_restarts_nothing() {
+    let stage = Stage::set().await;
+    let operator = stage.operator().await;
+    stage.create_cluster("orders", json!({"replicas": 3})).await;
+    stage.play_until("orders", Phase::Ready).await;
+    let patch = json!({"spec": {"image": "postgres:18.1"}});
+    stage.api::<PostgresCluster>().patch("orders", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    stage
+        .until("every instance has the image", async || {
+            stage.play("orders").await;
+            let pods = stage.api::<Pod>().list(&ListParams::default()).await.unwrap();
+            let status = stage.api::<PostgresCluster>().get("orders").await.unwrap().status.unwrap();
+            let new = |pod: &Pod| pod.spec.as_ref().unwrap().containers[0].image.as_deref() == Some("postgres:18.1");
+            let done = status.phase == Some(Phase::Ready) && status.operation.is_none();
+            if pods.items.len() == 3 && pods.iter().all(new) && done { Ok(()) } else { Err(String::new()) }
+        })
+        .await;
+    let verbs = |verb: &str, resource: &str| {
+        let all = stage.writes();
+        all.iter().filter(|entry| entry.verb == verb && entry.resource == resource).count()
+    };
+    assert_eq!((verbs("delete", "pods"), verbs("patch", "leases")), (3, 1), "each once, and one switchover");
+    assert_eq!(stage.refusals(), [""; 0]);
+    operator.stop().await;
+
+    let mut next = Settings::default();
+    next.objects.image = "bellwether:next".to_owned();
+    let operator = stage.operator_as(bellwether_core::rbac::OPERATOR, next).await;
+    stage.create_cluster("zebra", json!({"replicas": 1})).await;
+    stage.wait("zebra", "zebra has a status", has_status).await;
+    assert_eq!((verbs("delete", "pods"), verbs("patch", "leases")), (3, 1), "nothing restarts");
     operator.stop().await;
     stage.server.shutdown().await;
 }

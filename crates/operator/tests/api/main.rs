@@ -4,4 +4,6 @@
 mod leader;
 mod life;
 mod listener;
+mod overload;
+mod scale;
 mod stage;

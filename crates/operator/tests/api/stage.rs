@@ -6,6 +6,7 @@ use bellwether_api::labels;
 use bellwether_api::v1::{self, PostgresCluster};
 use bellwether_apiserver::http::{AuditEntry, Running, Server, ServerConfig};
 use bellwether_core::contract::InstanceConfig;
+use bellwether_core::lease_object::{SWITCHOVER, SWITCHOVER_ASKED};
 use bellwether_core::rbac;
 use bellwether_operator::{RunError, Settings, run};
 use bellwether_runtime::leader::{Election, Timing};
@@ -26,7 +27,7 @@ pub const SYSTEM_NAMESPACE: &str = "bellwether-system";
 pub const NAMESPACE: &str = "shop";
 pub const SYSTEM: &str = "7000000000000000001";
 /// Nothing here takes seconds; what takes this long will not happen.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Stage {
     pub server: Running,
@@ -133,6 +134,11 @@ impl Stage {
 
     /// Starts an operator that takes part in an election, under this name and an account of the same name.
     pub async fn candidate(&self, name: &str, timing: Timing) -> Operator {
+        self.candidate_by(name, timing, |client| client).await
+    }
+
+    /// The same, with something between it and the API server.
+    pub async fn candidate_by(&self, name: &str, timing: Timing, wrap: impl FnOnce(Client) -> Client) -> Operator {
         self.hire(name).await;
         let election = Election {
             namespace: SYSTEM_NAMESPACE.into(),
@@ -140,16 +146,20 @@ impl Stage {
             identity: name.into(),
             timing,
         };
-        self.operator_as(name, Settings { election: Some(election), ..Settings::default() }).await
+        self.operator_by(name, Settings { election: Some(election), ..Settings::default() }, wrap).await
     }
 
     /// Starts an operator under this account.
     pub async fn operator_as(&self, account: &str, settings: Settings) -> Operator {
+        self.operator_by(account, settings, |client| client).await
+    }
+
+    async fn operator_by(&self, account: &str, settings: Settings, wrap: impl FnOnce(Client) -> Client) -> Operator {
         let kubeconfig = self.server.kubeconfig_for_service_account(SYSTEM_NAMESPACE, account).unwrap();
         let traffic = settings.listening.as_ref().map(|listening| listening.traffic.clone()).unwrap_or_default();
         let client = client::observed(config(&kubeconfig).await, &traffic).unwrap();
         let shutdown = CancellationToken::new();
-        let task = tokio::spawn(run(client, Settings { workers: 1, ..settings }, shutdown.clone()));
+        let task = tokio::spawn(run(wrap(client), Settings { workers: 1, ..settings }, shutdown.clone()));
         Operator { shutdown, task }
     }
 
@@ -208,7 +218,7 @@ impl Stage {
         .await
     }
 
-    async fn play(&self, name: &str) {
+    pub async fn play(&self, name: &str) {
         let configs: Api<ConfigMap> = self.api();
         let Some(config) = configs.get_opt(&format!("{name}-config")).await.unwrap() else { return };
         let config: InstanceConfig = serde_json::from_str(&config.data.unwrap()["instance.json"]).unwrap();
@@ -221,11 +231,33 @@ impl Stage {
             lease.spec.get_or_insert_default().lease_transitions = Some(1);
             leases.replace(name, &PostParams::default(), &lease).await.unwrap();
         }
+        if lease.annotations_mut().remove(SWITCHOVER).is_some() {
+            self.hand_over(name, lease.clone()).await;
+            return;
+        }
         let leader: Value = serde_json::from_str(&lease.annotations()[labels::LEADER]).unwrap();
         let selector = ListParams::default().labels(&format!("{}={name}", labels::CLUSTER));
         for pod in self.api::<Pod>().list(&selector).await.unwrap() {
             self.play_pod(name, &pod, leader["instance"] == pod.name_any().as_str()).await;
         }
+    }
+
+    /// The primary follows a request: the next instance leads, and both say so anew.
+    async fn hand_over(&self, name: &str, mut lease: Lease) {
+        let leader: Value = serde_json::from_str(&lease.annotations()[labels::LEADER]).unwrap();
+        let pods: Api<Pod> = self.api();
+        let all = pods.list(&ListParams::default().labels(&format!("{}={name}", labels::CLUSTER))).await.unwrap();
+        let next = all.iter().map(ResourceExt::name_any).find(|other| leader["instance"] != other.as_str()).unwrap();
+        let unsaid = json!({"metadata": {"annotations": {labels::REPORT: null}}});
+        for pod in [leader["instance"].as_str().unwrap(), &next] {
+            pods.patch(pod, &PatchParams::default(), &Patch::Merge(&unsaid)).await.unwrap();
+        }
+        let led = json!({"instance": next, "address": "127.0.0.1"}).to_string();
+        lease.annotations_mut().insert(labels::LEADER.to_owned(), led);
+        lease.annotations_mut().remove(SWITCHOVER_ASKED);
+        let spec = lease.spec.get_or_insert_default();
+        spec.lease_transitions = spec.lease_transitions.map(|term| term + 1);
+        self.api::<Lease>().replace(name, &PostParams::default(), &lease).await.unwrap();
     }
 
     async fn play_pod(&self, cluster: &str, pod: &Pod, leads: bool) {

@@ -3,6 +3,10 @@
 //!
 //! This is the smallest driver there is; a simulator does the same with a scheduler around it.
 
+mod deletion;
+mod keep;
+mod others;
+mod workloads;
 mod world;
 
 use bellwether_operator::port::simulated::lost;
@@ -78,6 +82,18 @@ fn an_operator_that_has_not_listed_yet_writes_nothing() {
 }
 
 #[test]
+fn a_cluster_that_nobody_can_read_is_counted_and_nothing_is_done_to_it() {
+    let mut world = created();
+    let before = world.log.len();
+    let mut cluster = world.cluster();
+    cluster["spec"]["replicas"] = "many".into();
+    cluster["metadata"]["resourceVersion"] = "999999".into();
+    world.deliver_cluster(cluster);
+    world.pass(|_| Fate::Served);
+    assert_eq!((world.unreadable(), world.log.len()), (1, before));
+}
+
+#[test]
 fn the_same_inputs_give_the_same_requests_byte_for_byte() {
     let (first, second) = (created(), created());
     assert!(first.log == second.log, "{:?}\n{:?}", requests(&first), requests(&second));
@@ -100,7 +116,7 @@ fn whatever_happens_to_any_one_request_the_same_objects_come_of_it() {
 }
 
 #[test]
-fn a_watch_that_says_nothing_makes_nobody_act_twice() {
+fn note_25_a_watch_that_says_nothing_makes_nobody_act_twice() {
     let mut world = World::new().with_cluster("shop", 3);
     world.look();
     world.pass(|_| Fate::Served);

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bellwether_api::owned;
+use bellwether_core::instance::space::WalRoom;
 
 use crate::conninfo::ConnInfo;
 use crate::file::{self, Written};
@@ -50,8 +51,8 @@ pub struct ServerSettings {
     pub writes: Writes,
     /// The term in which it leads, for whoever asks over SQL.
     pub term: Option<u64>,
-    /// The most WAL that slots may hold back, in MiB, so that an instance that is gone doesn't fill the volume.
-    pub slot_wal_limit_mib: Option<u64>,
+    /// How much of its volume the log may take; PostgreSQL's defaults when the volume's size is not known.
+    pub wal_room: Option<WalRoom>,
     /// What a setting must not be below: a standby's, of what its WAL was written with.
     pub least: BTreeMap<String, u64>,
 }
@@ -161,7 +162,7 @@ pub fn render(
     }
     let mut text = String::from("# Written by Bellwether; changes here are lost. Use spec.parameters.\n");
     text.push_str("\n# Defaults\n");
-    for (name, value) in ours::defaults() {
+    for (name, value) in ours::defaults(settings.wal_room) {
         text.push_str(&value::line(name, &value)?);
     }
     text.push_str("\n# spec.parameters\n");
@@ -172,19 +173,32 @@ pub fn render(
         }
         text.push_str(&line);
     }
-    let defaults: BTreeMap<_, _> = ours::defaults().into_iter().collect();
-    for (name, least) in &settings.least {
-        let configured = parameters.get(name).or_else(|| defaults.get(name.as_str()));
-        // Written after the user's, so it counts.
-        if configured.and_then(|value| value.trim().parse().ok()).is_none_or(|value: u64| value < *least) {
-            text.push_str(&value::line(name, &least.to_string())?);
-        }
+    // Written after the user's, so it counts.
+    for (name, least) in held(parameters, &settings.least) {
+        text.push_str(&value::line(name, &least.to_string())?);
     }
     text.push_str("\n# Owned by Bellwether\n");
     for (name, value) in ours::owned(installation, settings) {
         text.push_str(&value::line(name, &value)?);
     }
     Ok(text)
+}
+
+/// Which of these parameters a standby has above the user's, for certain, because it must not be below the least.
+pub fn above(parameters: &BTreeMap<String, String>, least: &BTreeMap<String, u64>) -> Vec<String> {
+    let a_number = |name: &str| parameters.get(name).is_none_or(|value| value.trim().parse::<u64>().is_ok());
+    let held = held(parameters, least).into_iter().map(|(name, _)| name);
+    held.filter(|name| a_number(name)).map(str::to_owned).collect()
+}
+
+/// Which are written so. What can't be read as a number may be below.
+fn held<'a>(parameters: &BTreeMap<String, String>, least: &'a BTreeMap<String, u64>) -> Vec<(&'a str, u64)> {
+    let defaults: BTreeMap<_, _> = ours::defaults(None).into_iter().collect();
+    let below = |(name, least): &(&'a String, &u64)| {
+        let configured = parameters.get(*name).or_else(|| defaults.get(name.as_str()));
+        configured.and_then(|value| value.trim().parse().ok()).is_none_or(|value: u64| value < **least)
+    };
+    least.iter().filter(below).map(|(name, least)| (name.as_str(), *least)).collect()
 }
 
 /// What [`install`] did.

@@ -3,6 +3,8 @@
 //! Durability (`fsync`, `full_page_writes`, `synchronous_commit`) is not among it: PostgreSQL's defaults are right. What depends on
 //! the machine (`shared_buffers`, …) is the user's.
 
+use bellwether_core::instance::space::WalRoom;
+
 use crate::installation::Installation;
 use crate::log;
 
@@ -18,21 +20,28 @@ pub const MAX_SLOTS: u32 = 32;
 type Line = (&'static str, String);
 
 /// What a user may override.
-pub(super) fn defaults() -> Vec<Line> {
-    vec![
+pub(super) fn defaults(wal_room: Option<WalRoom>) -> Vec<Line> {
+    let mut lines = vec![
         // Without these a log can't answer the first questions after an incident.
         ("log_checkpoints", "on".to_owned()),
         ("log_lock_waits", "on".to_owned()),
         ("log_temp_files", "10MB".to_owned()),
         // So that a standby which was away for a moment finds its WAL even where its slot had to give it up.
-        ("wal_keep_size", "128MB".to_owned()),
+        ("wal_keep_size", format!("{}MB", wal_room.map_or(128, |room| room.kept))),
         // PostgreSQL's own defaults, written out: a standby may need more than these for a while, and a line that comes and goes would
         // ask for a restart though the value is the same.
         ("max_connections", "100".to_owned()),
         ("max_worker_processes", "8".to_owned()),
         ("max_prepared_transactions", "0".to_owned()),
         ("max_locks_per_transaction", "64".to_owned()),
-    ]
+    ];
+    if let Some(room) = wal_room {
+        lines.extend([
+            ("max_wal_size", format!("{}MB", room.checkpoint)),
+            ("min_wal_size", format!("{}MB", room.recycled)),
+        ]);
+    }
+    lines
 }
 
 /// What nobody else may set.
@@ -113,9 +122,9 @@ fn replication(settings: &ServerSettings) -> Vec<Line> {
         // PostgreSQL takes any name with a dot. A client can ask with its write in which term it was made (docs/probe.md).
         lines.push(("bellwether.term", term.to_string()));
     }
-    if let Some(limit) = settings.slot_wal_limit_mib {
+    if let Some(room) = settings.wal_room {
         // A slot whose instance is gone holds WAL back for ever, until the volume is full and the primary stops.
-        lines.push(("max_slot_wal_keep_size", format!("{limit}MB")));
+        lines.push(("max_slot_wal_keep_size", format!("{}MB", room.slots)));
     }
     if let Some(upstream) = &settings.upstream {
         lines.push(("primary_conninfo", upstream.conninfo.to_string()));

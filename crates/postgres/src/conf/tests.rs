@@ -32,7 +32,7 @@ fn settings(run_dir: &Path) -> ServerSettings {
         synchronous: Synchronous::Any { quorum: 1, voters: vec!["orders-2".into(), "orders-3".into()] },
         writes: Writes::Accepted,
         term: Some(7),
-        slot_wal_limit_mib: Some(1024),
+        wal_room: Some(WalRoom { slots: 1024, checkpoint: 256, recycled: 64, kept: 48 }),
         least: BTreeMap::new(),
     }
 }
@@ -54,7 +54,7 @@ fn every_line_of_the_owned_part_is_in_the_table_of_owned_settings() {
     for (name, _) in ours::owned(&installed("18"), &settings(dir.path())) {
         assert!(owned::owner_of(name).is_some(), "{name} is set by us, but a user could set it, too");
     }
-    for (name, _) in ours::defaults() {
+    for (name, _) in ours::defaults(Some(WalRoom::on(0))) {
         assert!(owned::owner_of(name).is_none(), "{name} is a default that nobody can change");
     }
 }
@@ -77,6 +77,22 @@ fn a_users_parameter_stands_after_our_default_and_before_what_is_owned() {
     let at = |line: &str| text.find(line).unwrap_or_else(|| panic!("{line} in {text}"));
     assert!(at("log_lock_waits = 'on'") < at("log_lock_waits = 'off'"));
     assert!(at("log_lock_waits = 'off'") < at("listen_addresses = '127.0.0.1'"));
+}
+
+#[test]
+fn the_log_is_bounded_by_the_volume_unless_the_user_says_otherwise() {
+    for installation in all_installed() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |name: &str, parameters: &BTreeMap<String, String>| {
+            install(dir.path(), &render(&installation, &settings(dir.path()), parameters).unwrap()).unwrap();
+            std::fs::write(dir.path().join("PG_VERSION"), format!("{}\n", installation.major)).unwrap();
+            effective(&installation, dir.path(), name).unwrap()
+        };
+        let none = BTreeMap::new();
+        let sizes = ["max_wal_size", "min_wal_size", "wal_keep_size"].map(|name| read(name, &none));
+        assert_eq!(sizes, ["256", "64", "48"].map(str::to_owned));
+        assert_eq!(read("max_wal_size", &parameters(&[("max_wal_size", "2GB")])), "2048");
+    }
 }
 
 #[test]
@@ -157,6 +173,12 @@ fn a_standby_is_not_below_what_its_wal_was_written_with() {
     assert_eq!(value(&least("max_connections", 80), &low, "max_connections"), "'80'");
     assert_eq!(value(&least("max_connections", 80), &BTreeMap::new(), "max_connections"), "'100'");
     assert_eq!(value(&least("max_worker_processes", 16), &BTreeMap::new(), "max_worker_processes"), "'16'");
+    assert_eq!(above(&low, &[("max_connections".to_owned(), 80)].into()), ["max_connections"]);
+    assert_eq!(above(&low, &[("max_connections".to_owned(), 50)].into()), [""; 0]);
+    assert_eq!(
+        above(&parameters(&[("max_connections", "0x32")]), &[("max_connections".to_owned(), 50)].into()),
+        [""; 0]
+    );
 }
 
 #[test]

@@ -59,6 +59,23 @@ impl Session {
         rows.iter().map(|row| Answer { what: WHAT, row }.get("name")).collect()
     }
 
+    /// Those of them whose new value is lower, and that no standby may have below its primary's: a restart as primary lowers them.
+    pub async fn lowered(&self) -> Result<Vec<String>, SqlError> {
+        const WHAT: &str = "ask which settings are to be lower";
+        // Of several lines the last one counts.
+        const LOWERED: &str = "
+            select s.name
+              from pg_settings as s,
+                   lateral (select f.setting from pg_file_settings as f where f.name = s.name order by f.seqno desc limit 1) as written
+             where s.pending_restart
+               and s.name in ('max_connections', 'max_worker_processes', 'max_wal_senders', 'max_prepared_transactions',
+                              'max_locks_per_transaction')
+               and case when written.setting ~ '^[0-9]+$' then written.setting::bigint < s.setting::bigint else false end
+             order by s.name";
+        let rows = self.within(WHAT, self.client.query(LOWERED, &[])).await?;
+        rows.iter().map(|row| Answer { what: WHAT, row }.get("name")).collect()
+    }
+
     /// What it takes to change each of these settings. Those that the server does not know are left out.
     pub async fn contexts(&self, names: &[&str]) -> Result<BTreeMap<String, Context>, SqlError> {
         const WHAT: &str = "ask what it takes to change settings";

@@ -220,8 +220,9 @@ impl Session {
     /// timeline is sent the segment in which it begins from the start; what is left of this one, standbys are sent now.
     pub async fn begin_segment(&self) -> Result<Option<Lsn>, SqlError> {
         const WHAT: &str = "begin a segment of the log";
-        const SQL: &str = "select case when written % segment > segment / 2 and pg_switch_wal() is not null
-                    then ('0/0'::pg_lsn + (written / segment + 1) * segment)::text end as v
+        const SQL: &str = "select case when written % segment > segment / 2 then
+                    case when pg_switch_wal() is not null
+                         then ('0/0'::pg_lsn + (written / segment + 1) * segment)::text end end as v
               from (select (pg_current_wal_lsn() - '0/0')::bigint as written,
                            pg_size_bytes(current_setting('wal_segment_size')) as segment) as log";
         let row = self.within(WHAT, self.client.query_one(SQL, &[])).await?;

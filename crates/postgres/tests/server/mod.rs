@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bellwether_api::v1::Initdb;
 use bellwether_core::contract::{REPLICATION_USER, SUPERUSER};
+use bellwether_core::instance::space::WalRoom;
 use bellwether_postgres::basebackup::BaseBackup;
 use bellwether_postgres::conf::{self, ServerSettings, ServerTls, Synchronous, Upstream};
 use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
@@ -98,7 +99,7 @@ impl Server {
             upstream: None,
             synchronous: Synchronous::Off,
             writes: Default::default(),
-            slot_wal_limit_mib: Some(512),
+            wal_room: Some(WalRoom::on(1 << 30)),
             least: BTreeMap::new(),
         };
         let (parameters, hba, records) = (BTreeMap::new(), vec![], Arc::default());

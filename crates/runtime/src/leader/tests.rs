@@ -113,7 +113,7 @@ async fn watch_over(runners: &[&Runner], time: Duration) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hour_of_a_slow_api_server_makes_nobody_exit_and_nobody_pause() {
+async fn note_9_an_hour_of_a_slow_api_server_makes_nobody_exit_and_nobody_pause() {
     let fake = Arc::<Fake>::default();
     let (mut a, b) = (start(&fake, "a"), start(&fake, "b"));
     a.office.taken().await;

@@ -99,13 +99,24 @@ impl World {
             match rejoin(&own, following.term, told.as_deref()) {
                 Rejoin::Wait => return false,
                 Rejoin::Parted { .. } => return self.rewind(who, following),
-                Rejoin::Stream(log) => self.adopt(who.instance, log),
+                Rejoin::Stream(log) => {
+                    let log = log.to_vec();
+                    self.judge_going_on(who.instance);
+                    self.adopt(who.instance, &log);
+                }
             }
             if let Some(container) = self.container_mut(who) {
                 container.follow = Some(Following { compared: true, ..following });
             }
         }
         match self.upstream(who, following.leader).filter(|primary| self.serves(*primary, who)) {
+            Some(primary) if self.is_of_another_branch(primary, who, following.term) => {
+                // At worst some of it is replayed: records of the same length follow each other. At best PostgreSQL tries for ever.
+                if let Some(data) = self.data_mut(who.instance) {
+                    data.mixed = true;
+                }
+                false
+            }
             Some(primary) => {
                 self.connect(primary, who, following.term);
                 true
@@ -124,6 +135,14 @@ impl World {
             return end <= Lsn(theirs.log.len() as u64);
         }
         theirs.forks.iter().any(|(timeline, at)| *timeline == ours.timeline && end <= *at)
+    }
+
+    /// Whether a server that no longer leads in the term in which it is followed has a branch of its own by the same number. Whoever follows it
+    /// has not heard of that, and it does not count: but PostgreSQL connects.
+    fn is_of_another_branch(&self, server: Who, standby: Who, term: Term) -> bool {
+        let leads = self.container(server).and_then(|container| container.leads);
+        let own = self.data(standby.instance).map_or(0, |data| data.log.len());
+        leads != Some(term.0) && self.common(server.instance, standby.instance) < own
     }
 
     /// False: the leader's history is not known, or it can't be asked.
@@ -234,6 +253,7 @@ impl World {
                 system,
                 primary: true,
                 broken: false,
+                mixed: false,
             });
             self.append(who.instance);
         }

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use bellwether_core::election::Position;
-use bellwether_core::instance::history::{BEGINNING, Told, WrittenBy, extended, term_of};
+use bellwether_core::election::{Plant, Position};
+use bellwether_core::instance::history::{BEGINNING, Told, WrittenBy, extended, leads_on, term_of};
 use bellwether_core::wal::{Lsn, Term, Timeline};
 
 use super::Pg;
@@ -109,8 +109,12 @@ impl World {
         let Some(container) = self.container(who).filter(|container| container.server.state == Pg::Primary) else {
             return;
         };
-        let (Some(term), Some(data)) = (container.leads, self.data(who.instance)) else { return };
-        let told = Told::leader(Term(term), data.timeline, &data.forks, self.written_by(who.instance).to_vec());
+        let (Some(term), Some(data)) = (container.leads.map(Term), self.data(who.instance)) else { return };
+        let (timeline, forks) = (data.timeline, data.forks.clone());
+        if leads_on(self.written_by(who.instance), term) && !self.planted(Plant::LaterTermNotKept) {
+            self.will_write(who.instance, term, timeline);
+        }
+        let told = Told::leader(term, timeline, &forks, self.written_by(who.instance).to_vec());
         self.tell(who, told);
     }
 

@@ -67,6 +67,8 @@ pub struct Server {
     pub rewinding: bool,
     /// It was told to stop, and its last process is not reaped yet.
     pub stopping: bool,
+    /// Nobody can write to it any more.
+    pub drained: bool,
     /// The postmaster was killed; its children live on until they are reaped.
     pub headless: bool,
     /// Where its WAL comes from.
@@ -126,6 +128,7 @@ impl Server {
             orders: 0,
             rewinding: false,
             stopping: false,
+            drained: false,
             headless: false,
             receiver: None,
             senders: Vec::new(),
@@ -140,7 +143,7 @@ impl Server {
     }
     /// Whether a session could write.
     pub fn writable(&self) -> bool {
-        self.state == Pg::Primary
+        self.state == Pg::Primary && !self.drained
     }
 }
 

@@ -1,6 +1,6 @@
 //! What an agent orders of its PostgreSQL: lead, stop, cut the receiver. Each order makes earlier ones void.
 
-use bellwether_core::election::{Answer, Deadline, Event, MemberId, Plant, Voters};
+use bellwether_core::election::{Answer, Deadline, Event, MemberId, Phase, Plant, Voters};
 
 use bellwether_core::wal::{Term, Timeline};
 
@@ -56,7 +56,7 @@ impl World {
     }
 
     fn leads(&mut self, who: Who, term: u64) {
-        if self.data(who.instance).is_none_or(|data| data.broken) {
+        if self.data(who.instance).is_none_or(|data| data.broken || data.mixed) {
             let name = self.instances[who.instance].name.clone();
             return self.ghost.violated("COPY", || format!("{name} leads term {term} without a usable copy"));
         }
@@ -111,7 +111,36 @@ impl World {
         container.follow = None;
         container.server.stopping = true;
         let (low, high) = if container.server.state == Pg::Down { (1, 5) } else { (5, 300) };
+        // A switchover drains its primary first, where that can be had.
+        let drains = container.state.phase() == Phase::HandingOver && !container.server.headless;
+        let orders = container.server.orders;
+        if drains && self.rng.chance(700) {
+            self.within(1, 60, What::Drained(who, orders));
+        }
         self.within(low, high, What::Stopped(who));
+    }
+
+    /// Nobody can write any more; once every standby that is connected has everything, the agent is told.
+    pub fn drained(&mut self, who: Who, orders: u32) {
+        if let Some(until) = self.postgres_frozen(who).max(self.agent_frozen(who)) {
+            return self.queue.push(until, What::Drained(who, orders));
+        }
+        let end = self.data(who.instance).map_or(0, |data| data.log.len());
+        let Some(container) = self.container(who) else { return };
+        let server = &container.server;
+        if !server.stopping || server.orders != orders || server.state != Pg::Primary || server.headless {
+            return;
+        }
+        let all = !server.senders.is_empty() && server.senders.iter().all(|at| self.connections[*at].flushed >= end);
+        if let Some(container) = self.container_mut(who) {
+            container.server.drained = true;
+        }
+        if all {
+            let position = self.said_position(who.instance);
+            self.happen(who, Event::PostgresDrained { position });
+        } else {
+            self.within(2, 10, What::Drained(who, orders));
+        }
     }
 
     /// The last process is reaped, by whomever: the guard may have been quicker.
@@ -140,6 +169,7 @@ impl World {
         container.leads = None;
         let server = &mut container.server;
         server.state = Pg::Down;
+        server.drained = false;
         server.boot += 1;
         server.headless = false;
         server.waiting.clear();

@@ -57,6 +57,7 @@ fn everything_is_there_again_after_a_restart() {
         uid: Some(LeaseUid(u128::MAX - 7)),
         lease_term: Some(Term(3)),
         members: [MemberId(1), MemberId(u128::MAX)].into_iter().collect(),
+        edition: Edition(8),
     };
     memory.remember(&seen).unwrap();
     memory.restart_log(Term(4)).unwrap();

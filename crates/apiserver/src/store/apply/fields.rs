@@ -11,10 +11,23 @@ use serde_json::{Map, Value};
 use super::shape::Shape;
 
 /// A set of paths. What two sets have in common they share: most of what a write does to one leaves most of it alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::store) struct FieldSet {
-    nodes: Arc<BTreeMap<Arc<str>, Node>>,
+    /// Nothing where there are none: most sets that are made stay empty.
+    nodes: Option<Arc<Nodes>>,
 }
+
+type Nodes = BTreeMap<Arc<str>, Node>;
+
+static NONE: Nodes = Nodes::new();
+
+impl PartialEq for FieldSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.is(other) || self.nodes() == other.nodes()
+    }
+}
+
+impl Eq for FieldSet {}
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Node {
@@ -23,113 +36,115 @@ struct Node {
 }
 
 impl FieldSet {
-    pub(super) fn is_empty(&self) -> bool {
-        self.nodes.values().all(|node| !node.member && node.children.is_empty())
+    fn nodes(&self) -> &Nodes {
+        self.nodes.as_deref().unwrap_or(&NONE)
     }
 
-    /// Adds a path.
-    pub(super) fn insert(&mut self, path: &[String]) {
-        let Some((first, rest)) = path.split_first() else { return };
-        let node = Arc::make_mut(&mut self.nodes).entry(first.as_str().into()).or_default();
-        if rest.is_empty() {
-            node.member = true;
-        } else {
-            node.children.insert(rest);
+    /// Whether it is the very same set.
+    fn is(&self, other: &FieldSet) -> bool {
+        match (&self.nodes, &other.nodes) {
+            (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs),
+            (None, None) => true,
+            _ => false,
         }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.nodes().values().all(|node| !node.member && node.children.is_empty())
     }
 
     /// Whether an element at this level is a member.
     pub(super) fn has(&self, element: &str) -> bool {
-        self.nodes.get(element).is_some_and(|node| node.member)
+        self.nodes().get(element).is_some_and(|node| node.member)
     }
 
     /// What lies below an element.
     pub(super) fn below(&self, element: &str) -> Option<&FieldSet> {
-        self.nodes.get(element).map(|node| &node.children).filter(|children| !children.is_empty())
+        self.nodes().get(element).map(|node| &node.children).filter(|children| !children.is_empty())
     }
 
     /// How many elements this level has.
     pub(super) fn len(&self) -> usize {
-        self.nodes.len()
+        self.nodes().len()
     }
 
     /// An element of this level: whether it is a member, and what lies below it.
     pub(super) fn element(&self, element: &str) -> Option<(bool, &FieldSet)> {
-        self.nodes.get(element).map(|node| (node.member, &node.children))
+        self.nodes().get(element).map(|node| (node.member, &node.children))
     }
 
     /// The elements of this level: whether each is a member, and what lies below it.
     pub(super) fn elements(&self) -> impl Iterator<Item = (&str, bool, &FieldSet)> {
-        self.nodes.iter().map(|(element, node)| (&**element, node.member, &node.children))
+        self.nodes().iter().map(|(element, node)| (&**element, node.member, &node.children))
     }
 
     pub(super) fn union(&self, other: &FieldSet) -> FieldSet {
-        if self.nodes.is_empty() || Arc::ptr_eq(&self.nodes, &other.nodes) {
+        if self.nodes().is_empty() || self.is(other) {
             return other.clone();
         }
-        if other.nodes.is_empty() {
+        if other.nodes().is_empty() {
             return self.clone();
         }
-        let mut all = BTreeMap::clone(&self.nodes);
-        for (element, node) in other.nodes.iter() {
-            match all.get_mut(element) {
+        let mut all = self.clone();
+        for (element, theirs) in other.nodes() {
+            match self.nodes().get(element) {
                 Some(mine) => {
-                    mine.member |= node.member;
-                    mine.children = mine.children.union(&node.children);
+                    let children = mine.children.union(&theirs.children);
+                    all.change(element, mine, mine.member || theirs.member, children);
                 }
-                None => drop(all.insert(element.clone(), node.clone())),
+                None => all.put(element.clone(), theirs.member, theirs.children.clone()),
             }
         }
-        FieldSet { nodes: Arc::new(all) }
+        all
     }
 
     /// Whether every member of this is one of the other.
     pub(super) fn within(&self, other: &FieldSet) -> bool {
-        Arc::ptr_eq(&self.nodes, &other.nodes)
-            || self.nodes.iter().all(|(element, node)| match other.nodes.get(element) {
+        self.is(other)
+            || self.nodes().iter().all(|(element, node)| match other.nodes().get(element) {
                 Some(theirs) => (!node.member || theirs.member) && node.children.within(&theirs.children),
                 None => !node.member && node.children.is_empty(),
             })
     }
 
-    fn meets(&self, other: &FieldSet) -> bool {
-        other.nodes.keys().any(|element| self.nodes.contains_key(element))
+    pub(super) fn intersection(&self, other: &FieldSet) -> FieldSet {
+        let mut both = FieldSet::default();
+        for (element, theirs) in other.nodes() {
+            if let Some(mine) = self.nodes().get(element) {
+                both.put(element.clone(), mine.member && theirs.member, mine.children.intersection(&theirs.children));
+            }
+        }
+        both
     }
 
-    pub(super) fn intersection(&self, other: &FieldSet) -> FieldSet {
-        if !self.meets(other) {
-            return FieldSet::default();
+    /// What it says of some fields: of each what `below` leaves of it.
+    pub(super) fn of_fields(&self, below: impl Fn(&str, &FieldSet) -> Option<FieldSet>) -> FieldSet {
+        let mut kept = FieldSet::default();
+        for (element, node) in self.nodes() {
+            if let Some(children) = element.strip_prefix("f:").and_then(|field| below(field, &node.children)) {
+                kept.put(element.clone(), node.member, children);
+            }
         }
-        self.combined(
-            other,
-            |mine, theirs| mine && theirs,
-            |mine, theirs| match theirs {
-                Some(theirs) => mine.intersection(theirs),
-                None => FieldSet::default(),
-            },
-        )
+        kept
     }
 
     /// Members that are not members of the other; what lies below one of those stays.
     pub(super) fn difference(&self, other: &FieldSet) -> FieldSet {
-        if !self.meets(other) {
-            return self.clone();
+        let mut rest = self.clone();
+        for (element, theirs) in other.nodes() {
+            if let Some(mine) = self.nodes().get(element) {
+                let children = mine.children.difference(&theirs.children);
+                rest.change(element, mine, mine.member && !theirs.member, children);
+            }
         }
-        self.combined(
-            other,
-            |mine, theirs| mine && !theirs,
-            |mine, theirs| match theirs {
-                Some(theirs) => mine.difference(theirs),
-                None => mine.clone(),
-            },
-        )
+        rest
     }
 
     /// Without the other's members and all that lies below them.
     pub(super) fn without_subtrees(&self, other: &FieldSet) -> FieldSet {
         let mut kept = FieldSet::default();
-        for (element, node) in self.nodes.iter() {
-            let children = match other.nodes.get(element) {
+        for (element, node) in self.nodes() {
+            let children = match other.nodes().get(element) {
                 Some(theirs) if theirs.member => continue,
                 Some(theirs) => node.children.without_subtrees(&theirs.children),
                 None => node.children.clone(),
@@ -139,39 +154,36 @@ impl FieldSet {
         kept
     }
 
-    fn combined(
-        &self,
-        other: &FieldSet,
-        member: impl Fn(bool, bool) -> bool,
-        below: impl Fn(&FieldSet, Option<&FieldSet>) -> FieldSet,
-    ) -> FieldSet {
-        let mut result = FieldSet::default();
-        for (element, node) in self.nodes.iter() {
-            let theirs = other.nodes.get(element);
-            let children = below(&node.children, theirs.map(|node| &node.children));
-            result.put(element.clone(), member(node.member, theirs.is_some_and(|node| node.member)), children);
-        }
-        result
-    }
-
     /// Sets an element of this level, unless that would say nothing.
     pub(super) fn put(&mut self, element: impl Into<Arc<str>>, member: bool, children: FieldSet) {
         if member || !children.is_empty() {
-            Arc::make_mut(&mut self.nodes).insert(element.into(), Node { member, children });
+            Arc::make_mut(self.nodes.get_or_insert_default()).insert(element.into(), Node { member, children });
+        }
+    }
+
+    /// Sets an element that was another, if it is: a set of which nothing changes stays shared.
+    fn change(&mut self, element: &Arc<str>, was: &Node, member: bool, children: FieldSet) {
+        if member == was.member && children.is(&was.children) {
+            return;
+        }
+        if member || !children.is_empty() {
+            self.put(element.clone(), member, children);
+        } else if let Some(nodes) = &mut self.nodes {
+            Arc::make_mut(nodes).remove(element);
         }
     }
 
     /// The set with every named field on the way to a member made a member itself, as far as the shape says that it is a field of a
     /// struct: a struct goes when all of its fields go.
     pub(super) fn with_named_fields(&self, shape: Shape<'_>) -> FieldSet {
-        let mut result = FieldSet::default();
-        for (element, node) in self.nodes.iter() {
+        let mut result = self.clone();
+        for (element, node) in self.nodes() {
             let field = element.strip_prefix("f:");
             let below = field.map_or_else(|| shape.element(), |name| shape.field(name));
             let children = node.children.with_named_fields(below);
             let named = || field.is_some_and(|name| shape.names(name));
             let member = node.member || (!children.is_empty() && named());
-            result.put(element.clone(), member, children);
+            result.change(element, node, member, children);
         }
         result
     }
@@ -184,12 +196,12 @@ impl FieldSet {
     }
 
     fn collect(&self, prefix: &mut Vec<String>, paths: &mut Vec<Vec<String>>) {
-        for (element, _) in self.nodes.iter().filter(|(_, node)| node.member) {
+        for (element, _) in self.nodes().iter().filter(|(_, node)| node.member) {
             let mut path = prefix.clone();
             path.push(element.to_string());
             paths.push(path);
         }
-        for (element, node) in self.nodes.iter() {
+        for (element, node) in self.nodes() {
             prefix.push(element.to_string());
             node.children.collect(prefix, paths);
             prefix.pop();
@@ -199,7 +211,7 @@ impl FieldSet {
     /// As FieldsV1.
     pub(super) fn to_json(&self) -> Value {
         let mut map = Map::new();
-        for (element, node) in self.nodes.iter() {
+        for (element, node) in self.nodes() {
             let mut below = match node.children.to_json() {
                 Value::Object(below) => below,
                 _ => Map::new(),

@@ -1,7 +1,7 @@
 //! Who owns which fields: `metadata.managedFields`, read and written.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value, json};
 
@@ -13,17 +13,17 @@ use crate::request::Subresource;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::store) struct Manager {
     pub(super) operation: Operation,
-    pub(super) name: String,
-    pub(super) version: String,
-    pub(super) subresource: String,
+    pub(super) name: Arc<str>,
+    pub(super) version: Arc<str>,
+    pub(super) subresource: Arc<str>,
 }
 
 /// What a manager owns, since when, in which API version.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::store) struct Owned {
     pub(super) fields: FieldSet,
-    pub(super) version: String,
-    pub(super) time: Value,
+    pub(super) version: Arc<str>,
+    pub(super) time: Option<Arc<str>>,
 }
 
 /// All managers of an object.
@@ -49,9 +49,9 @@ impl Manager {
 
     /// As conflicts name it.
     pub(super) fn display(&self) -> String {
-        let mut text = Value::from(self.name.as_str()).to_string();
+        let mut text = Value::from(&*self.name).to_string();
         if !self.subresource.is_empty() {
-            text.push_str(&format!(" with subresource {}", Value::from(self.subresource.as_str())));
+            text.push_str(&format!(" with subresource {}", Value::from(&*self.subresource)));
         }
         if self.operation == Operation::Update {
             text.push_str(&format!(" using {}", self.version));
@@ -71,7 +71,8 @@ pub(in crate::store) fn read(entries: Option<&Value>) -> Managers {
         if fields.is_empty() {
             continue;
         }
-        managers.insert(manager, Owned { fields, version: text("apiVersion"), time: entry["time"].clone() });
+        let time = entry["time"].as_str().map(Into::into);
+        managers.insert(manager, Owned { fields, version: text("apiVersion").into(), time });
     }
     managers
 }
@@ -82,7 +83,7 @@ pub(in crate::store) fn write(managers: &Managers) -> Option<Value> {
     entries.sort_by_key(|(manager, owned)| {
         (
             manager.operation,
-            owned.time.as_str().unwrap_or_default(),
+            owned.time.as_deref().unwrap_or_default(),
             &manager.name,
             &owned.version,
             &manager.subresource,
@@ -98,14 +99,14 @@ fn entry(manager: &Manager, owned: &Owned) -> Value {
         Operation::Apply => "Apply",
         Operation::Update => "Update",
     };
-    entry.insert("manager".into(), manager.name.as_str().into());
+    entry.insert("manager".into(), manager.name.as_ref().into());
     entry.insert("operation".into(), operation.into());
-    entry.insert("apiVersion".into(), owned.version.as_str().into());
-    entry.insert("time".into(), owned.time.clone());
+    entry.insert("apiVersion".into(), owned.version.as_ref().into());
+    entry.insert("time".into(), owned.time.as_deref().into());
     entry.insert("fieldsType".into(), "FieldsV1".into());
     entry.insert("fieldsV1".into(), owned.fields.to_json());
     if !manager.subresource.is_empty() {
-        entry.insert("subresource".into(), manager.subresource.as_str().into());
+        entry.insert("subresource".into(), manager.subresource.as_ref().into());
     }
     Value::Object(entry)
 }

@@ -1,12 +1,12 @@
 //! The algebra of server-side apply: which fields a value has, what changed between two, one merged into another, fields removed.
 
-use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value};
 
 use super::fields::{FieldSet, display};
 use super::shape::{Form, Shape};
+use crate::store::touched::Touched;
 
 /// The difference of two values.
 #[derive(Debug, Default)]
@@ -16,32 +16,14 @@ pub(super) struct Comparison {
     pub(super) removed: FieldSet,
 }
 
-/// A step on the way into a value. Its name in a set of fields is made only where it is asked for: most of what is compared is equal.
-#[derive(Clone)]
-enum Step<'v> {
-    Field(&'v str),
-    Element(&'v str),
-}
-
-type Path<'v> = Vec<Step<'v>>;
-
-fn named(path: &[Step<'_>]) -> Vec<String> {
-    path.iter()
-        .map(|step| match step {
-            Step::Field(name) => format!("f:{name}"),
-            Step::Element(name) => (*name).to_owned(),
-        })
-        .collect()
-}
-
 /// The fields that a configuration states.
 pub(super) fn fields_of(shape: Shape<'_>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     match (shape.form(value), value) {
         (Form::Map, Value::Object(map)) => {
             for (key, value) in map {
-                let below = shape.field(key);
-                set.put(format!("f:{key}"), is_member(shape, key, below, value), fields_of(below, value));
+                let (element, below) = shape.element_of(key);
+                set.put(element, is_member(shape, key, below, value), fields_of(below, value));
             }
         }
         (form @ (Form::Keyed(_) | Form::Set), Value::Array(items)) => {
@@ -101,7 +83,7 @@ fn is_member(shape: Shape<'_>, key: &str, below: Shape<'_>, value: &Value) -> bo
     whole || !shape.names(key) || value.as_object().is_some_and(Map::is_empty)
 }
 
-fn keys<'a>(form: &'a Form<'a>) -> Option<&'a [&'a str]> {
+fn keys<'a>(form: &Form<'a>) -> Option<&'a [String]> {
     match form {
         Form::Keyed(keys) => Some(keys),
         _ => None,
@@ -110,67 +92,86 @@ fn keys<'a>(form: &'a Form<'a>) -> Option<&'a [&'a str]> {
 
 /// The first element that a list states twice, in the words of the refusal.
 pub(super) fn repeated(shape: Shape<'_>, value: &Value) -> Option<String> {
-    repeated_at(shape, value, &mut Vec::new())
+    let Repeated { element, mut way } = repeated_in(shape, value)?;
+    way.reverse();
+    Some(format!("{}: duplicate entries for key {}", display(&way), display(&[element])))
 }
 
-fn repeated_at<'v>(shape: Shape<'_>, value: &'v Value, path: &mut Path<'v>) -> Option<String> {
+/// An element that is there twice, and the way to its list, from there.
+struct Repeated {
+    element: String,
+    way: Vec<String>,
+}
+
+fn repeated_in(shape: Shape<'_>, value: &Value) -> Option<Repeated> {
+    let after = |mut found: Repeated, step: String| {
+        found.way.push(step);
+        found
+    };
     match (shape.form(value), value) {
         (Form::Map, Value::Object(map)) => map.iter().find_map(|(key, value)| {
-            path.push(Step::Field(key));
-            let found = repeated_at(shape.field(key), value, path);
-            path.pop();
-            found
+            repeated_in(shape.field(key), value).map(|found| after(found, format!("f:{key}")))
         }),
         (form @ (Form::Keyed(_) | Form::Set), Value::Array(items)) => {
             let keys = keys(&form);
-            let names: Vec<String> = items.iter().map(|item| shape.element_name(keys, item)).collect();
+            let mut names: Vec<String> = items.iter().map(|item| shape.element_name(keys, item)).collect();
             if let Some(index) = (1..names.len()).find(|index| names[..*index].contains(&names[*index])) {
-                let element = display(std::slice::from_ref(&names[index]));
-                return Some(format!("{}: duplicate entries for key {element}", display(&named(path))));
+                return Some(Repeated { element: names.swap_remove(index), way: Vec::new() });
             }
-            items.iter().zip(names).find_map(|(item, name)| {
-                // What is repeated further down is told by its whole path, whose names live no longer than this list's.
-                let mut path: Vec<Step<'_>> = path.clone();
-                path.push(Step::Element(&name));
-                repeated_at(shape.element(), item, &mut path)
-            })
+            let inside = |(item, name)| repeated_in(shape.element(), item).map(|found| after(found, name));
+            items.iter().zip(names).find_map(inside)
         }
         _ => None,
     }
 }
 
 /// What a change from `old` to `new` added, modified and removed.
-pub(super) fn compare(shape: Shape<'_>, old: &Value, new: &Value) -> Comparison {
-    let mut comparison = Comparison::default();
-    if old != new {
-        differ(shape, Some(old), Some(new), &mut Vec::new(), &mut comparison);
+pub(super) fn compare(shape: Shape<'_>, old: &Value, new: &Value, touched: &Touched) -> Comparison {
+    let mut changes = Comparison::default();
+    let Touched::Only(fields) = touched else {
+        return if old == new { changes } else { differ(shape, Some(old), Some(new)).below };
+    };
+    for field in fields {
+        let (old, new) = (old.get(field), new.get(field));
+        if old != new {
+            let (element, below) = shape.element_of(field);
+            changes.put(&element, differ(below, old, new));
+        }
     }
-    comparison
+    changes
+}
+
+/// What became of one value, and of what is in it.
+#[derive(Default)]
+struct Change {
+    added: bool,
+    modified: bool,
+    removed: bool,
+    below: Comparison,
+}
+
+impl Comparison {
+    fn put(&mut self, element: &Arc<str>, change: Change) {
+        self.added.put(element.clone(), change.added, change.below.added);
+        self.modified.put(element.clone(), change.modified, change.below.modified);
+        self.removed.put(element.clone(), change.removed, change.below.removed);
+    }
 }
 
 /// For two that are not equal.
-fn differ<'v>(
-    shape: Shape<'_>,
-    old: Option<&'v Value>,
-    new: Option<&'v Value>,
-    path: &mut Path<'v>,
-    out: &mut Comparison,
-) {
+fn differ(shape: Shape<'_>, old: Option<&Value>, new: Option<&Value>) -> Change {
     match (old, new) {
-        (Some(old), Some(new)) if !same_form(shape, old, new) => {
-            out.modified.insert(&named(path));
-            inside(shape, Some(old), None, path, out);
-            inside(shape, None, Some(new), path, out);
+        (Some(before), Some(after)) if !same_form(shape, before, after) => {
+            let (gone, come) = (inside(shape, old, None), inside(shape, None, new));
+            let below = Comparison { added: come.added, removed: gone.removed, modified: FieldSet::default() };
+            Change { modified: true, below, ..Change::default() }
         }
-        _ => {
-            inside(shape, old, new, path, out);
-            match (old, new) {
-                (None, Some(_)) => out.added.insert(&named(path)),
-                (Some(_), None) => out.removed.insert(&named(path)),
-                (Some(old), Some(_)) if matches!(shape.form(old), Form::Leaf) => out.modified.insert(&named(path)),
-                _ => {}
-            }
-        }
+        _ => Change {
+            added: old.is_none(),
+            modified: matches!((old, new), (Some(old), Some(_)) if shape.form(old) == Form::Leaf),
+            removed: new.is_none(),
+            below: inside(shape, old, new),
+        },
     }
 }
 
@@ -179,23 +180,17 @@ fn same_form(shape: Shape<'_>, old: &Value, new: &Value) -> bool {
         && (old.is_array() == new.is_array())
 }
 
-fn inside<'v>(
-    shape: Shape<'_>,
-    old: Option<&'v Value>,
-    new: Option<&'v Value>,
-    path: &mut Path<'v>,
-    out: &mut Comparison,
-) {
-    let Some(either) = new.or(old) else { return };
+fn inside(shape: Shape<'_>, old: Option<&Value>, new: Option<&Value>) -> Comparison {
+    let mut changes = Comparison::default();
+    let Some(either) = new.or(old) else { return changes };
     match shape.form(either) {
         Form::Leaf => {}
         Form::Map => {
             let (old, new) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
-            let mut field = |name: &'v String, old: Option<&'v Value>, new: Option<&'v Value>| {
+            let mut field = |name: &String, old: Option<&Value>, new: Option<&Value>| {
                 if old != new {
-                    path.push(Step::Field(name));
-                    differ(shape.field(name), old, new, path, out);
-                    path.pop();
+                    let (element, below) = shape.element_of(name);
+                    changes.put(&element, differ(below, old, new));
                 }
             };
             for (name, value) in new.into_iter().flatten() {
@@ -215,19 +210,16 @@ fn inside<'v>(
             names.dedup();
             for name in names {
                 let (old, new) = (find(&old, name), find(&new, name));
-                if old == new {
-                    continue;
+                if old != new {
+                    changes.put(&name.as_str().into(), differ(shape.element(), old, new));
                 }
-                // The names live no longer than this list's elements, so the way goes on in a copy.
-                let mut path: Vec<Step<'_>> = path.clone();
-                path.push(Step::Element(name));
-                differ(shape.element(), old, new, &mut path, out);
             }
         }
     }
+    changes
 }
 
-fn elements<'v>(shape: Shape<'_>, keys: Option<&[&str]>, list: Option<&'v Value>) -> Vec<(String, &'v Value)> {
+fn elements<'v>(shape: Shape<'_>, keys: Option<&[String]>, list: Option<&'v Value>) -> Vec<(String, &'v Value)> {
     list.and_then(Value::as_array).into_iter().flatten().map(|item| (shape.element_name(keys, item), item)).collect()
 }
 
@@ -250,48 +242,46 @@ pub(super) fn merge(shape: Shape<'_>, live: &mut Value, config: Value) {
                 }
             }
         }
-        (form @ (Form::Keyed(_) | Form::Set), live @ Value::Array(_), config @ Value::Array(_)) => {
-            *live = merge_lists(shape, keys(&form), live, &config);
+        (form @ (Form::Keyed(_) | Form::Set), Value::Array(live), Value::Array(config)) => {
+            if *live != config {
+                *live = merge_lists(shape, keys(&form), std::mem::take(live), config);
+            }
         }
         (_, live, config) => *live = config,
     }
 }
 
 /// Elements that the configuration names come in its order; the others keep their place among those of the live list.
-fn merge_lists(shape: Shape<'_>, keys: Option<&[&str]>, live: &Value, config: &Value) -> Value {
-    let live = elements(shape, keys, Some(live));
-    let config = elements(shape, keys, Some(config));
-    let by_name: HashMap<&str, &Value> = live.iter().map(|(name, item)| (name.as_str(), *item)).collect();
-    let mut merged = Vec::new();
-    let mut theirs = config.iter();
-    let mut take = |merged: &mut Vec<Value>| -> Option<&String> {
-        let (name, item) = theirs.next()?;
-        merged.push(match by_name.get(name.as_str()) {
-            Some(live) => {
-                let mut element = Value::clone(live);
-                merge(shape.element(), &mut element, Value::clone(item));
-                element
-            }
-            None => Value::clone(item),
-        });
-        Some(name)
-    };
-    let mut taken: Vec<&String> = Vec::new();
-    for (name, item) in &live {
-        if find(&config, name).is_none() {
-            merged.push((*item).clone());
-        } else {
-            // Everything that the configuration wants before this element and this element itself, unless already there.
-            while !taken.contains(&name) {
-                match take(&mut merged) {
-                    Some(next) => taken.push(next),
-                    None => break,
-                }
-            }
+fn merge_lists(shape: Shape<'_>, keys: Option<&[String]>, live: Vec<Value>, config: Vec<Value>) -> Vec<Value> {
+    let names = |items: &[Value]| items.iter().map(|item| shape.element_name(keys, item)).collect::<Vec<String>>();
+    let (names, wanted) = (names(&live), names(&config));
+    let mut live: Vec<Option<Value>> = live.into_iter().map(Some).collect();
+    let mut config = config.into_iter();
+    let mut merged = Vec::with_capacity(live.len().max(wanted.len()));
+    let mut taken = 0;
+    for (index, name) in names.iter().enumerate() {
+        if !wanted.contains(name) {
+            merged.extend(live[index].take());
+            continue;
+        }
+        // Everything that the configuration wants before this element and this element itself, unless already there.
+        while !wanted[..taken].contains(name)
+            && let Some(item) = config.next()
+        {
+            let there = names.iter().rposition(|name| *name == wanted[taken]).and_then(|at| live[at].take());
+            merged.push(merged_element(shape, there, item));
+            taken += 1;
         }
     }
-    while take(&mut merged).is_some() {}
-    Value::Array(merged)
+    // What is left is not in the live list.
+    merged.extend(config);
+    merged
+}
+
+fn merged_element(shape: Shape<'_>, live: Option<Value>, config: Value) -> Value {
+    let Some(mut element) = live else { return config };
+    merge(shape.element(), &mut element, config);
+    element
 }
 
 /// The value without the members of a set. A map or list that loses everything goes too.
@@ -334,9 +324,10 @@ pub(super) fn remove(shape: Shape<'_>, mut value: Value, gone: &FieldSet) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::Schema;
     use serde_json::json;
 
-    fn schema() -> Value {
+    fn schema() -> Schema {
         json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
             "ports": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"],
                 "items": {"type": "object", "properties": {"port": {"type": "integer"}, "protocol": {"type": "string", "default": "TCP"}, "name": {"type": "string"}}}},
@@ -344,7 +335,7 @@ mod tests {
             "args": {"type": "array"},
             "m": {"type": "object", "additionalProperties": {"type": "string"}},
             "atom": {"type": "object", "x-kubernetes-map-type": "atomic"},
-        }}}})
+        }}}}).into()
     }
 
     #[test]
@@ -403,7 +394,7 @@ mod tests {
         let schema = schema();
         let old = json!({"spec": {"m": {"a": "1", "b": "2"}, "args": [1]}});
         let new = json!({"spec": {"m": {"a": "9", "c": "3"}, "set": ["x"], "args": [2]}});
-        let comparison = compare(Shape::root(&schema), &old, &new);
+        let comparison = compare(Shape::root(&schema), &old, &new, &Touched::All);
         assert_eq!(
             comparison.added.to_json(),
             json!({"f:spec": {"f:m": {"f:c": {}}, "f:set": {".": {}, "v:\"x\"": {}}}})

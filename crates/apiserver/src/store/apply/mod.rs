@@ -16,12 +16,14 @@ use serde_json::{Map, Value, json};
 
 pub(super) use managers::{Managers, read as read_managers, write as written_managers};
 
+use super::touched::Touched;
 use super::{Object, builtin, object};
 use crate::error::ApiError;
 use crate::registry::Resource;
 use crate::request::{Subresource, Target, Write};
 use fields::FieldSet;
 use managers::{Manager, Owned, UNOWNED};
+use merge::Comparison;
 use shape::Shape;
 
 /// How a manager came to own fields.
@@ -39,12 +41,18 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 /// The creator is the owner of everything in a new object.
 pub(super) fn own_created(resource: &Resource, object: &mut Value, write: &Write) -> Managers {
     object::meta_mut(object).remove("managedFields");
-    updated(resource, &main_target(resource), Managers::new(), &blank(resource), object, write)
+    let changes = merge::compare(Shape::root(&resource.schema), &blank(resource), object, &Touched::All);
+    updated(&main_target(resource), Managers::new(), &changes, write)
 }
 
 /// Who owns what after an update. `object` is what will be stored; what it says of ownership itself is taken out of it.
-pub(super) fn own_updated(target: &Target, current: &Object, object: &mut Value, write: &Write) -> Managers {
-    let resource = &target.resource;
+pub(super) fn own_updated(
+    target: &Target,
+    current: &Object,
+    object: &mut Value,
+    touched: &Touched,
+    write: &Write,
+) -> Managers {
     let given = object::meta_mut(object).remove("managedFields");
     let managers = match &given {
         // One empty entry is the documented way to forget all ownership; an empty list is a client that did not know better.
@@ -60,7 +68,8 @@ pub(super) fn own_updated(target: &Target, current: &Object, object: &mut Value,
     if managers.is_empty() && current.managers().is_empty() {
         return managers;
     }
-    updated(resource, &manager_target(target), managers, current.plain(), object, write)
+    let changes = merge::compare(Shape::root(&target.resource.schema), current.plain(), object, touched);
+    updated(&manager_target(target), managers, &changes, write)
 }
 
 struct ManagerTarget {
@@ -76,17 +85,7 @@ fn manager_target(target: &Target) -> ManagerTarget {
     ManagerTarget { version: target.resource.api_version(), subresource: target.subresource }
 }
 
-fn updated(
-    resource: &Resource,
-    target: &ManagerTarget,
-    mut managers: Managers,
-    old: &Value,
-    new: &Value,
-    write: &Write,
-) -> Managers {
-    let shape = Shape::root(&resource.schema);
-    // The record of ownership is compared along with the rest, and is nobody's.
-    let changes = merge::compare(shape, old, new);
+fn updated(target: &ManagerTarget, mut managers: Managers, changes: &Comparison, write: &Write) -> Managers {
     let taken = changes.modified.union(&changes.added);
     for owned in managers.values_mut() {
         owned.fields = owned.fields.difference(&taken).difference(&changes.removed);
@@ -95,20 +94,30 @@ fn updated(
     if !mine.is_empty() {
         let manager = Manager::new(Operation::Update, &write.manager, &target.version, target.subresource);
         let before = managers.remove(&manager).map(|owned| owned.fields).unwrap_or_default();
-        let time = object::time(write.now);
-        managers.insert(manager, Owned { fields: before.union(&mine), version: target.version.clone(), time });
+        let (version, time) = (target.version.as_str().into(), Some(object::time(write.now).into()));
+        managers.insert(manager, Owned { fields: before.union(&mine), version, time });
     }
     managers.retain(|_, owned| !owned.fields.is_empty());
     managers
 }
 
-/// The object after an apply, and who owns what of it; the live object when nothing changes.
+/// What an apply makes of an object.
+pub(super) struct Applied {
+    /// The object; the live one when nothing changes.
+    pub(super) object: Value,
+    /// Who owns what of it.
+    pub(super) managers: Managers,
+    /// Where it may differ from the live one.
+    pub(super) touched: Touched,
+}
+
+/// The object after an apply.
 pub(super) fn apply(
     target: &Target,
     current: Option<&Object>,
-    config: Value,
+    mut config: Value,
     write: &Write,
-) -> Result<(Value, Managers), ApiError> {
+) -> Result<Applied, ApiError> {
     let resource = &target.resource;
     let shape = Shape::root(&resource.schema);
     let mut managers = match current {
@@ -121,37 +130,54 @@ pub(super) fn apply(
     if let Some(element) = merge::repeated(shape, &config) {
         return Err(repeated(resource, &config, &element));
     }
-    let mut config = merge::remove(shape, config, &not_of_endpoint(target)).unwrap_or_else(|| json!({}));
+    if let Some(fields) = config.as_object_mut() {
+        fields.retain(|field, _| of_endpoint(target, field));
+    }
     let as_before = former.as_ref().filter(|former| merge::states(shape, &config, &former.fields, &UNOWNED));
     // Needed to give something up, which is only then, and to check that nothing is.
     let needed = as_before.is_none() || cfg!(debug_assertions);
     let everything = if needed { merge::fields_of(shape, &config) } else { FieldSet::default() };
     let stated = as_before.map_or_else(|| everything.difference(&UNOWNED), |former| former.fields.clone());
     debug_assert!(!needed || stated == everything.difference(&UNOWNED));
-    let time = former.as_ref().map_or_else(|| object::time(write.now), |former| former.time.clone());
-    managers.insert(me.clone(), Owned { fields: stated.clone(), version: resource.api_version(), time });
+    let time = former.as_ref().map_or_else(|| Some(object::time(write.now).into()), |former| former.time.clone());
+    managers.insert(me.clone(), Owned { fields: stated.clone(), version: resource.api_version().into(), time });
 
     forget_server_fields(&mut config);
-    let blank = blank(resource);
-    let live = current.map_or(&blank, |current| &**current.plain());
+    let blank = current.is_none().then(|| blank(resource));
+    let live = current.map(|current| &**current.plain()).or(blank.as_ref()).unwrap_or(&Value::Null);
+    let touched = match current {
+        Some(_) => touched(&config, former.as_ref()),
+        None => Touched::All,
+    };
     let mut merged = live.clone();
     merge::merge(shape, &mut merged, config);
     if let Some(former) = &former {
         // Who states all that it stated before gives nothing up.
         if former.fields.within(&stated) {
-            debug_assert_eq!(give_up(shape, &merged, &managers, &everything, &former.fields), merged);
+            debug_assert_eq!(give_up(shape, merged.clone(), &managers, &everything, &former.fields), merged);
         } else {
-            merged = give_up(shape, &merged, &managers, &everything, &former.fields);
+            merged = give_up(shape, merged, &managers, &everything, &former.fields);
         }
     }
-    take_over(shape, &mut managers, &me, live, &merged, write)?;
+    take_over(&mut managers, &me, &merge::compare(shape, live, &merged, &touched), write)?;
     let fields = |owned: &Owned| owned.fields.clone();
-    let changed = *live != merged || managers.get(&me).map(fields) != former.as_ref().map(fields);
+    let changed = touched.differ(live, &merged) || managers.get(&me).map(fields) != former.as_ref().map(fields);
     if changed && let Some(mine) = managers.get_mut(&me) {
-        mine.time = object::time(write.now);
+        mine.time = Some(object::time(write.now).into());
     }
     managers.retain(|_, owned| !owned.fields.is_empty());
-    Ok((merged, managers))
+    Ok(Applied { object: merged, managers, touched })
+}
+
+/// Only what a configuration states is merged, and only what it stated before can be given up.
+fn touched(config: &Value, former: Option<&Owned>) -> Touched {
+    let stated = config.as_object().into_iter().flat_map(Map::keys).map(String::as_str);
+    let before = former.into_iter().flat_map(|former| former.fields.elements());
+    let before = before.filter_map(|(element, ..)| element.strip_prefix("f:"));
+    let mut fields: Vec<String> = stated.chain(before).map(ToOwned::to_owned).collect();
+    fields.sort();
+    fields.dedup();
+    Touched::Only(fields)
 }
 
 fn repeated(resource: &Resource, config: &Value, path: &str) -> ApiError {
@@ -174,20 +200,44 @@ fn recorded(resource: &Resource, target: &Target, current: &Object, write: &Writ
     if !current.managers().is_empty() {
         return current.managers().clone();
     }
-    let everything = merge::compare(Shape::root(&resource.schema), &blank(resource), current.plain()).added;
-    let fields = everything.difference(&UNOWNED).without_subtrees(&not_of_endpoint(target));
+    let shape = Shape::root(&resource.schema);
+    let everything = merge::compare(shape, &blank(resource), current.plain(), &Touched::All).added;
+    let others =
+        current.plain().as_object().into_iter().flat_map(Map::keys).filter(|field| !of_endpoint(target, field));
+    let mut not_theirs = FieldSet::default();
+    others.for_each(|field| not_theirs.put(format!("f:{field}"), true, FieldSet::default()));
+    let fields = everything.difference(&UNOWNED).without_subtrees(&not_theirs);
     let manager = Manager::new(Operation::Update, BEFORE_FIRST_APPLY, &resource.api_version(), Subresource::Main);
-    Managers::from([(manager, Owned { fields, version: resource.api_version(), time: object::time(write.now) })])
+    let (version, time) = (resource.api_version().into(), Some(object::time(write.now).into()));
+    Managers::from([(manager, Owned { fields, version, time })])
 }
 
 /// Removes what the applier stated before, no longer states, and nobody else owns.
 ///
 /// `stated` is all that the configuration states, the identity included: it keeps metadata alive whose last owned field goes.
-fn give_up(shape: Shape<'_>, merged: &Value, managers: &Managers, stated: &FieldSet, former: &FieldSet) -> Value {
-    let touched = part_with(merged, former);
-    let former = former.with_named_fields(shape);
+fn give_up(shape: Shape<'_>, merged: Value, managers: &Managers, stated: &FieldSet, former: &FieldSet) -> Value {
+    let part = Part::of(&merged, stated, former);
+    debug_assert_eq!(
+        give_up_of(shape, Part::of(&merged, &FieldSet::default(), former), merged.clone(), managers, stated, former),
+        give_up_of(shape, Part::of(&merged, stated, former), merged.clone(), managers, stated, former),
+        "where nothing is stated less, nothing goes"
+    );
+    give_up_of(shape, part, merged, managers, stated, former)
+}
+
+fn give_up_of(
+    shape: Shape<'_>,
+    part: Part,
+    merged: Value,
+    managers: &Managers,
+    stated: &FieldSet,
+    former: &FieldSet,
+) -> Value {
+    let former = part.fields(former).with_named_fields(shape);
+    let owned = managers.values().fold(part.fields(stated), |all, owned| all.union(&part.fields(&owned.fields)));
+    let owned = owned.with_named_fields(shape);
+    let touched = Value::Object(part.object);
     let pruned = merge::remove(shape, touched.clone(), &former).unwrap_or_else(|| json!({}));
-    let owned = managers.values().fold(stated.clone(), |all, owned| all.union(&owned.fields)).with_named_fields(shape);
     let touched_fields = merge::fields_of(shape, &touched).with_named_fields(shape);
     let pruned_fields = merge::fields_of(shape, &pruned).with_named_fields(shape);
     // First bring back what someone owns, then limit the removal to what the applier had stated.
@@ -195,27 +245,66 @@ fn give_up(shape: Shape<'_>, merged: &Value, managers: &Managers, stated: &Field
     let with_owned = merge::remove(shape, touched, &gone).unwrap_or_else(|| json!({}));
     let kept = merge::fields_of(shape, &with_owned).with_named_fields(shape);
     let gone = touched_fields.difference(&kept).intersection(&former);
-    merge::remove(shape, merged.clone(), &gone).unwrap_or_else(|| json!({}))
+    merge::remove(shape, merged, &gone).unwrap_or_else(|| json!({}))
 }
 
-/// The top-level fields that a set says something about: nothing outside of them can go because of it. Who applies a status says
-/// nothing about a long spec.
-fn part_with(object: &Value, set: &FieldSet) -> Value {
-    let fields = object.as_object().into_iter().flatten();
-    let touched = |field: &str| set.elements().any(|(element, ..)| element.strip_prefix("f:") == Some(field));
-    fields.filter(|(field, _)| touched(field)).map(|(field, value)| (field.clone(), value.clone())).collect()
+/// The part of an object from which something can go when an applier no longer states what it stated: the fields at the top that it
+/// stated something of (who applies a status says nothing about a long spec), and in them those where it now states less. Beside these
+/// stays one that it still states as before: what has more in it than goes does not go itself.
+struct Part {
+    object: Map<String, Value>,
+    /// The fields at the top that are not whole.
+    narrowed: Vec<String>,
+}
+
+impl Part {
+    fn of(object: &Value, stated: &FieldSet, former: &FieldSet) -> Self {
+        let mut part = Part { object: Map::new(), narrowed: Vec::new() };
+        for (field, value) in object.as_object().into_iter().flatten() {
+            let element = format!("f:{field}");
+            let Some((_, former)) = former.element(&element) else { continue };
+            let narrowed = match (value, stated.element(&element)) {
+                (Value::Object(fields), Some((_, stated))) => narrowed(fields, stated, former),
+                _ => None,
+            };
+            part.narrowed.extend(narrowed.is_some().then(|| field.clone()));
+            part.object.insert(field.clone(), narrowed.map_or_else(|| value.clone(), Value::Object));
+        }
+        part
+    }
+
+    /// What a set says of it.
+    fn fields(&self, set: &FieldSet) -> FieldSet {
+        set.of_fields(|field, below| match self.object.get(field)? {
+            Value::Object(there) if self.narrowed.iter().any(|one| one == field) => {
+                Some(below.of_fields(|field, below| there.contains_key(field).then(|| below.clone())))
+            }
+            _ => Some(below.clone()),
+        })
+    }
+}
+
+fn narrowed(fields: &Map<String, Value>, stated: &FieldSet, former: &FieldSet) -> Option<Map<String, Value>> {
+    let mut stays = None;
+    let mut part = Map::new();
+    for (field, value) in fields {
+        let element = format!("f:{field}");
+        let (before, now) = (former.element(&element), stated.element(&element));
+        let less = before
+            .is_some_and(|(member, fields)| now.is_none_or(|(still, now)| (member && !still) || !fields.within(now)));
+        if less {
+            part.insert(field.clone(), value.clone());
+        } else if now.is_some() {
+            stays = stays.or(Some((field, value)));
+        }
+    }
+    let (field, value) = stays?;
+    part.insert(field.clone(), value.clone());
+    Some(part)
 }
 
 /// Takes the changed fields from their owners: by force, or it is a conflict.
-fn take_over(
-    shape: Shape<'_>,
-    managers: &mut Managers,
-    me: &Manager,
-    live: &Value,
-    merged: &Value,
-    write: &Write,
-) -> Result<(), ApiError> {
-    let changes = merge::compare(shape, live, merged);
+fn take_over(managers: &mut Managers, me: &Manager, changes: &Comparison, write: &Write) -> Result<(), ApiError> {
     let taken = changes.modified.union(&changes.added);
     let mut conflicts: Vec<(String, Vec<String>)> = Vec::new();
     for (manager, owned) in managers.iter_mut().filter(|(manager, _)| *manager != me) {
@@ -260,34 +349,25 @@ fn conflict(mut conflicts: Vec<(String, Vec<String>)>) -> ApiError {
     }
 }
 
-/// Fields that a write through this endpoint leaves alone, whatever its body says.
-fn not_of_endpoint(target: &Target) -> FieldSet {
+/// Whether a write through this endpoint changes a field at the top; what its body says of others does not count.
+fn of_endpoint(target: &Target, field: &str) -> bool {
     let resource = &target.resource;
     match target.subresource {
-        Subresource::Main if resource.has_status => FieldSet::from_json(&json!({"f:status": {}})),
-        Subresource::Main => FieldSet::default(),
+        Subresource::Main => !resource.has_status || field != "status",
+        Subresource::Status | Subresource::Scale if field == "metadata" => !resource.custom,
         Subresource::Status | Subresource::Scale => {
-            let mut others = Map::new();
-            for field in resource.schema["properties"].as_object().into_iter().flatten().map(|(field, _)| field) {
-                if field != "status" && (resource.custom || field != "metadata") {
-                    others.insert(format!("f:{field}"), json!({}));
-                }
-            }
-            if resource.custom {
-                others.insert("f:metadata".into(), json!({}));
-            }
-            FieldSet::from_json(&Value::Object(others))
+            field == "status" || resource.schema.structure().named(field).is_none()
         }
     }
 }
 
 /// Whether an object differs from the current one in nothing but since when who owns what: such a write is no write.
-pub(super) fn same_but_for_times(current: &Object, object: &Value, managers: &Managers) -> bool {
+pub(super) fn same_but_for_times(current: &Object, object: &Value, touched: &Touched, managers: &Managers) -> bool {
     let same = |one: &Owned, other: &Owned| one.fields == other.fields && one.version == other.version;
     let ours = current.managers();
     ours.len() == managers.len()
         && ours.iter().zip(managers).all(|((one, owned), (other, others))| one == other && same(owned, others))
-        && **current.plain() == *object
+        && !touched.differ(current.plain(), object)
 }
 
 /// An object of the kind with nothing in it. A typed server's structs are there even when empty, so nobody comes to own them.

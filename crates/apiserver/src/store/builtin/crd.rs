@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::set_default;
 use crate::error::FieldError;
+use crate::registry::Schema;
 use crate::store::{object, schema};
 
 /// Holds a deleted CRD until its objects are gone; garbage collection removes it.
@@ -170,7 +171,7 @@ fn structure(node: &Value, path: &str, typed: Typed, errors: &mut Vec<FieldError
 /// A default must be what its own schema allows, once it is completed by the defaults inside of it.
 fn default_errors(node: &Value, default: &Value, path: &str) -> Vec<FieldError> {
     let mut complete = default.clone();
-    schema::apply_defaults(node, &mut complete);
+    schema::apply_defaults(Schema::from(node.clone()).structure(), &mut complete);
     let errors = schema::structural_errors(node, &complete, "");
     errors
         .into_iter()

@@ -7,16 +7,20 @@ use crate::error::{FieldError, Problem};
 use crate::registry::Resource;
 use crate::store::{names, object};
 
-/// What is wrong with an object's metadata.
-pub(crate) fn validate(resource: &Resource, object: &Value) -> Vec<FieldError> {
+/// What is wrong with an object's metadata. What is as in the object that it replaces was judged with that.
+pub(crate) fn validate(resource: &Resource, object: &Value, before: Option<&Value>) -> Vec<FieldError> {
     let meta = object::meta(object);
+    let before = before.map(object::meta);
+    let new =
+        |field: &str| meta.get(field).filter(|value| before.is_none_or(|before| before.get(field) != Some(value)));
     let name = object::name(object);
-    let shown = Value::from(name);
-    let mut errors: Vec<FieldError> = names::name_problems(name_rule(resource), name)
-        .iter()
-        .map(|problem| FieldError::invalid("metadata.name", &shown, problem))
-        .collect();
-    for (key, value) in meta.get("labels").and_then(Value::as_object).into_iter().flatten() {
+    let mut errors = Vec::new();
+    if before.is_none() || new("name").is_some() {
+        let problems = names::name_problems(name_rule(resource), name);
+        let shown = Value::from(name);
+        errors.extend(problems.iter().map(|problem| FieldError::invalid("metadata.name", &shown, problem)));
+    }
+    for (key, value) in new("labels").and_then(Value::as_object).into_iter().flatten() {
         if let Some(problem) = names::qualified_name_problem(key) {
             errors.push(FieldError::invalid("metadata.labels", &key.as_str().into(), problem));
         }
@@ -24,10 +28,11 @@ pub(crate) fn validate(resource: &Resource, object: &Value) -> Vec<FieldError> {
             errors.push(FieldError::invalid("metadata.labels", value, problem));
         }
     }
-    errors.extend(annotation_errors(meta.get("annotations")));
-    errors.extend(owner_errors(meta.get("ownerReferences")));
-    for (index, finalizer) in object::finalizers(object).iter().enumerate() {
-        errors.extend(finalizer_error(index, finalizer));
+    errors.extend(annotation_errors(new("annotations")));
+    errors.extend(owner_errors(new("ownerReferences")));
+    if new("finalizers").is_some() {
+        let finalizers = object::finalizers(object);
+        errors.extend(finalizers.iter().enumerate().filter_map(|(index, finalizer)| finalizer_error(index, finalizer)));
     }
     errors
 }

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::names::NameRule;
 use super::object;
+use super::touched::Touched;
 use crate::error::FieldError;
 use crate::registry::Resource;
 use crate::request::{Subresource, Target};
@@ -79,6 +80,17 @@ fn name_rule(resource: &Resource) -> NameRule {
         Kind::Rbac => NameRule::PathSegment,
         _ => NameRule::Subdomain,
     }
+}
+
+/// Where an object may differ once its kind's defaults and rules have been seen to. Some kinds fill in one field by another; custom
+/// ones and pods don't, and those are the ones that are long.
+pub(super) fn touched_by_rules(resource: &Resource, touched: Touched) -> Touched {
+    if resource.custom || kind(resource) == Kind::Pod { touched } else { Touched::All }
+}
+
+/// Whether a change can concern the defaults and the rules of a kind. Those of a pod are about its spec alone.
+pub(super) fn concerns_rules(resource: &Resource, touched: &Touched) -> bool {
+    kind(resource) != Kind::Pod || touched.may("spec")
 }
 
 /// Fills in the defaults of a kind, on every write. What a client states wins, so a second apply of the same finds no change.

@@ -15,7 +15,10 @@ use crate::registry::Resource;
 /// How many compiled schemas a thread keeps. A home has a handful of CRDs.
 const KEPT: usize = 32;
 /// How many changes of a spec are remembered for each: specs are small, and so is what a few hundred of them take.
-const REMEMBERED: usize = 64;
+const REMEMBERED: usize = 256;
+
+/// How many sights that a rule of the whole object passed are remembered: with and without a status, and what that says early on.
+const SIGHTS: usize = 16;
 
 struct Compiled {
     rules: CompiledSchema,
@@ -42,8 +45,8 @@ struct WholeRule {
     rule: CompiledSchema,
     /// All that it looks at, where that can be told from its text.
     looks_at: Option<Vec<Mention>>,
-    /// What it saw there when it passed last: it is asked again when it would see something else.
-    passed: RefCell<Option<Vec<Seen>>>,
+    /// What it saw there when it passed: it is asked again when it would see something else.
+    passed: RefCell<VecDeque<Vec<Seen>>>,
 }
 
 /// A part of the object that a rule looks at.
@@ -180,7 +183,7 @@ impl WholeRule {
             (Some(value), Seen::Value(seen)) => value == seen,
             _ => false,
         };
-        if self.passed.borrow().as_ref().is_some_and(|passed| mentions.iter().zip(passed).all(same)) {
+        if self.passed.borrow().iter().any(|passed| mentions.iter().zip(passed).all(same)) {
             return vec![];
         }
         let broken = ask(&self.rule);
@@ -190,7 +193,11 @@ impl WholeRule {
                 Some(_) if mention.presence => Seen::Something,
                 Some(value) => Seen::Value(value.clone()),
             });
-            *self.passed.borrow_mut() = Some(seen.collect());
+            let mut passed = self.passed.borrow_mut();
+            if passed.len() >= SIGHTS {
+                passed.pop_front();
+            }
+            passed.push_back(seen.collect());
         }
         broken
     }
@@ -309,7 +316,7 @@ fn compiled(resource: &Arc<Resource>) -> Rc<Compiled> {
         let rules = optional::without(&resource.schema);
         let compiled = Rc::new(Compiled {
             any: has_rules(&resource.schema),
-            any_optional: rules != resource.schema,
+            any_optional: rules != *resource.schema,
             of_whole: rules_of_whole(&rules),
             passed: RefCell::default(),
             rules: compile_schema(&rules),

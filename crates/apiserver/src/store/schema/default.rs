@@ -2,29 +2,29 @@
 
 use serde_json::Value;
 
+use crate::registry::Structure;
+
 /// Fills in what is missing.
-pub(crate) fn apply(schema: &Value, value: &mut Value) {
+pub(crate) fn apply(structure: &Structure, value: &mut Value) {
     match value {
         Value::Object(map) => {
-            if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
-                for (name, field) in properties {
-                    if let Some(default) = field.get("default")
-                        && is_missing(map.get(name), field)
-                    {
-                        map.insert(name.clone(), default.clone());
-                    }
-                    if let Some(value) = map.get_mut(name) {
-                        apply(field, value);
-                    }
+            for (name, field) in &structure.fields {
+                if let Some(default) = &field.structure.default
+                    && is_missing(map.get(name), &field.structure)
+                {
+                    map.insert(name.clone(), default.clone());
+                }
+                if let Some(value) = map.get_mut(name) {
+                    apply(&field.structure, value);
                 }
             }
-            if let Some(additional) = schema.get("additionalProperties").filter(|schema| schema.is_object()) {
-                map.values_mut().for_each(|value| apply(additional, value));
+            if let Some(unnamed) = structure.unnamed() {
+                map.values_mut().for_each(|value| apply(unnamed, value));
             }
         }
         Value::Array(items) => {
-            if let Some(schema) = schema.get("items") {
-                items.iter_mut().for_each(|item| apply(schema, item));
+            if let Some(structure) = &structure.items {
+                items.iter_mut().for_each(|item| apply(structure, item));
             }
         }
         _ => {}
@@ -32,26 +32,27 @@ pub(crate) fn apply(schema: &Value, value: &mut Value) {
 }
 
 /// Whether [`apply`] would change anything; spares a reader the copy.
-pub(crate) fn lacking(schema: &Value, value: &Value) -> bool {
+pub(crate) fn lacking(structure: &Structure, value: &Value) -> bool {
     match value {
         Value::Object(map) => {
-            let properties = schema.get("properties").and_then(Value::as_object);
-            let fields = properties.into_iter().flatten().any(|(name, field)| {
-                (field.get("default").is_some() && is_missing(map.get(name), field))
-                    || map.get(name).is_some_and(|value| lacking(field, value))
+            let fields = structure.fields.iter().any(|(name, field)| {
+                let value = map.get(name);
+                (field.structure.default.is_some() && is_missing(value, &field.structure))
+                    || value.is_some_and(|value| lacking(&field.structure, value))
             });
-            let additional = schema.get("additionalProperties").filter(|schema| schema.is_object());
-            fields || additional.is_some_and(|schema| map.values().any(|value| lacking(schema, value)))
+            fields || structure.unnamed().is_some_and(|unnamed| map.values().any(|value| lacking(unnamed, value)))
         }
-        Value::Array(items) => schema.get("items").is_some_and(|schema| items.iter().any(|item| lacking(schema, item))),
+        Value::Array(items) => {
+            structure.items.as_ref().is_some_and(|structure| items.iter().any(|item| lacking(structure, item)))
+        }
         _ => false,
     }
 }
 
-fn is_missing(value: Option<&Value>, schema: &Value) -> bool {
+fn is_missing(value: Option<&Value>, structure: &Structure) -> bool {
     match value {
         None => true,
-        Some(Value::Null) => schema["nullable"] != true,
+        Some(Value::Null) => !structure.nullable,
         Some(_) => false,
     }
 }
@@ -59,6 +60,7 @@ fn is_missing(value: Option<&Value>, schema: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::Schema;
     use serde_json::json;
 
     #[test]
@@ -68,18 +70,19 @@ mod tests {
             "without": {"type": "object", "properties": {"a": {"type": "string", "default": "A"}}},
             "list": {"type": "array", "items": {"type": "object", "properties": {"n": {"default": 1}}}},
         }});
+        let schema = Schema::from(schema);
         let mut object = json!({"list": [{}, {"n": 2}]});
-        assert!(lacking(&schema, &object));
-        apply(&schema, &mut object);
+        assert!(lacking(schema.structure(), &object));
+        apply(schema.structure(), &mut object);
         assert_eq!(object, json!({"with": {"a": "A"}, "list": [{"n": 1}, {"n": 2}]}));
-        assert!(!lacking(&schema, &object));
+        assert!(!lacking(schema.structure(), &object));
     }
 
     #[test]
     fn a_default_takes_the_place_of_a_null_that_is_not_allowed() {
         let schema = json!({"properties": {"a": {"default": 1}, "b": {"default": 1, "nullable": true}}});
         let mut object = json!({"a": null, "b": null});
-        apply(&schema, &mut object);
+        apply(Schema::from(schema).structure(), &mut object);
         assert_eq!(object, json!({"a": 1, "b": null}));
     }
 }

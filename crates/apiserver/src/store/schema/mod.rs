@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::object;
 use crate::error::{ApiError, FieldError};
-use crate::registry::{self, Resource};
+use crate::registry::{self, Resource, Structure};
 use crate::request::{FieldValidation, PatchKind};
 
 pub(super) use default::{apply as apply_defaults, lacking as lacks_defaults};
@@ -36,9 +36,9 @@ pub(super) struct Decoded {
 }
 
 /// The metadata of every kind, custom ones included.
-pub(super) static METADATA: LazyLock<&'static Value> = LazyLock::new(|| {
+pub(super) static METADATA: LazyLock<&'static Structure> = LazyLock::new(|| {
     let config_map = registry::builtin().iter().find(|one| one.plural == "configmaps").expect("a built-in kind");
-    &config_map.schema["properties"]["metadata"]
+    config_map.schema.structure().named("metadata").expect("every kind has metadata")
 });
 
 /// Decodes the body of a create or an update.
@@ -95,7 +95,7 @@ pub(super) fn decode_applied(resource: &Resource, mut object: Value) -> Result<V
     }
     let mut unknown = if resource.custom {
         let mut unknown = typed_metadata(resource, &mut object, None)?;
-        unknown.extend(prune::prune(&resource.schema, &mut object, None));
+        unknown.extend(prune::prune(resource.schema.structure(), &mut object, None));
         unknown
     } else {
         typed::decode(resource, &mut object, None)?
@@ -123,7 +123,7 @@ pub(super) fn decode_applied(resource: &Resource, mut object: Value) -> Result<V
 /// Completes what an apply merged: the defaults of a custom kind's schema.
 pub(super) fn complete(resource: &Resource, mut object: Value) -> Value {
     if resource.custom {
-        default::apply(&resource.schema, &mut object);
+        default::apply(resource.schema.structure(), &mut object);
     }
     object
 }
@@ -153,8 +153,8 @@ fn known_fields(resource: &Resource, object: &mut Value, touched: Option<&Value>
         return typed::decode(resource, object, touched);
     }
     let mut unknown = typed_metadata(resource, object, touched)?;
-    unknown.extend(prune::prune(&resource.schema, object, touched));
-    default::apply(&resource.schema, object);
+    unknown.extend(prune::prune(resource.schema.structure(), object, touched));
+    default::apply(resource.schema.structure(), object);
     Ok(unknown)
 }
 

@@ -3,13 +3,14 @@
 use serde_json::{Map, Value};
 
 use super::at::At;
+use crate::registry::{Additional, NOTHING, Structure};
 
 /// Drops unspecified fields and returns their paths. The root's `apiVersion`, `kind` and `metadata` always stay. With what a merge
 /// patch touched, only there: the rest is as it was stored.
-pub(super) fn prune(schema: &Value, object: &mut Value, touched: Option<&Value>) -> Vec<String> {
+pub(super) fn prune(structure: &Structure, object: &mut Value, touched: Option<&Value>) -> Vec<String> {
     let mut unknown = Vec::new();
     if let Value::Object(map) = object {
-        fields(schema, map, touched, At::Start(""), Resource::Whole, &mut unknown);
+        fields(structure, map, touched, At::Start(""), Resource::Whole, &mut unknown);
     }
     unknown.sort();
     unknown
@@ -23,16 +24,18 @@ enum Resource {
 }
 
 fn fields(
-    schema: &Value,
+    structure: &Structure,
     map: &mut Map<String, Value>,
     touched: Option<&Value>,
     path: At<'_>,
     resource: Resource,
     unknown: &mut Vec<String>,
 ) {
-    let properties = schema.get("properties").and_then(Value::as_object);
-    let additional = schema.get("additionalProperties").filter(|schema| **schema != Value::Bool(false));
-    let open = schema["x-kubernetes-preserve-unknown-fields"] == true;
+    let additional = match &structure.additional {
+        Additional::Unsaid | Additional::No => None,
+        Additional::Any => Some(&NOTHING),
+        Additional::Of(structure) => Some(&**structure),
+    };
     let touched = touched.and_then(Value::as_object);
     map.retain(|key, value| {
         if touched.is_some_and(|touched| !touched.contains_key(key)) {
@@ -40,8 +43,8 @@ fn fields(
         }
         let of_resource = resource == Resource::Whole && matches!(key.as_str(), "apiVersion" | "kind" | "metadata");
         let at = At::Field(&path, key);
-        let Some(field) = properties.and_then(|all| all.get(key)).or(additional) else {
-            let kept = open || of_resource;
+        let Some(field) = structure.named(key).or(additional) else {
+            let kept = structure.open || of_resource;
             unknown.extend((!kept).then(|| at.to_string()));
             return kept;
         };
@@ -49,7 +52,7 @@ fn fields(
             return true;
         }
         // A null that the schema does not allow is nothing; the default may take its place.
-        if value.is_null() && field["nullable"] != true && !is_open(field) {
+        if value.is_null() && !field.nullable && !is_open(field) {
             return false;
         }
         inside(field, value, touched.and_then(|touched| touched.get(key)), at, unknown);
@@ -57,20 +60,20 @@ fn fields(
     });
 }
 
-fn is_open(schema: &Value) -> bool {
-    schema["x-kubernetes-preserve-unknown-fields"] == true && schema.get("type").is_none()
+fn is_open(structure: &Structure) -> bool {
+    structure.open && structure.kind.is_none()
 }
 
-fn inside(schema: &Value, value: &mut Value, touched: Option<&Value>, path: At<'_>, unknown: &mut Vec<String>) {
+fn inside(structure: &Structure, value: &mut Value, touched: Option<&Value>, path: At<'_>, unknown: &mut Vec<String>) {
     match value {
         Value::Object(map) => {
-            let whole = if schema["x-kubernetes-embedded-resource"] == true { Resource::Whole } else { Resource::No };
-            fields(schema, map, touched, path, whole, unknown);
+            let whole = if structure.embedded { Resource::Whole } else { Resource::No };
+            fields(structure, map, touched, path, whole, unknown);
         }
         Value::Array(items) => {
-            if let Some(schema) = schema.get("items") {
+            if let Some(structure) = &structure.items {
                 for (index, item) in items.iter_mut().enumerate() {
-                    inside(schema, item, None, At::Item(&path, index), unknown);
+                    inside(structure, item, None, At::Item(&path, index), unknown);
                 }
             }
         }
@@ -79,13 +82,13 @@ fn inside(schema: &Value, value: &mut Value, touched: Option<&Value>, path: At<'
 }
 
 #[cfg(test)]
-#[expect(clippy::needless_pass_by_value, reason = "literals read best by value")]
 mod tests {
     use super::*;
+    use crate::registry::Schema;
     use serde_json::json;
 
     fn pruned(schema: Value, mut object: Value) -> (Value, Vec<String>) {
-        let unknown = prune(&schema, &mut object, None);
+        let unknown = prune(Schema::from(schema).structure(), &mut object, None);
         (object, unknown)
     }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::at::At;
 use super::{cannot_handle, quantity};
 use crate::error::ApiError;
-use crate::registry::Resource;
+use crate::registry::{Additional, Kind, NOTHING, Resource, Structure};
 
 /// Brings an object into its typed form and returns the paths of the fields that its kind does not have.
 pub(super) fn decode(
@@ -17,20 +17,20 @@ pub(super) fn decode(
     object: &mut Value,
     touched: Option<&Value>,
 ) -> Result<Vec<String>, ApiError> {
-    decode_part(resource, &resource.schema, object, touched, "")
+    decode_part(resource, resource.schema.structure(), object, touched, "")
 }
 
 /// The same for a part at `path`, such as the metadata of a custom object. With what a merge patch touched, only that: the rest is as
 /// it was stored, which is in its typed form.
 pub(super) fn decode_part(
     resource: &Resource,
-    schema: &Value,
+    structure: &Structure,
     part: &mut Value,
     touched: Option<&Value>,
     path: &str,
 ) -> Result<Vec<String>, ApiError> {
     let mut decoder = Decoder { resource, unknown: Vec::new() };
-    decoder.value(schema, part, touched, At::Start(path))?;
+    decoder.value(structure, part, touched, At::Start(path))?;
     // A typed server reads metadata first.
     decoder.unknown.sort_by_key(|path| (!path.starts_with("metadata."), path.clone()));
     Ok(decoder.unknown)
@@ -44,49 +44,49 @@ struct Decoder<'a> {
 impl Decoder<'_> {
     fn value(
         &mut self,
-        schema: &Value,
+        structure: &Structure,
         value: &mut Value,
         touched: Option<&Value>,
         path: At<'_>,
     ) -> Result<(), ApiError> {
-        if schema["x-kubernetes-int-or-string"] == true {
-            return self.int_or_string(schema, value, path);
+        if structure.int_or_string {
+            return self.int_or_string(structure, value, path);
         }
-        match (schema["type"].as_str(), &mut *value) {
-            (Some("object"), Value::Object(map)) => self.object(schema, map, touched.and_then(Value::as_object), path),
-            (Some("array"), Value::Array(items)) => {
+        match (structure.kind, &mut *value) {
+            (Some(Kind::Object), Value::Object(map)) => {
+                self.object(structure, map, touched.and_then(Value::as_object), path)
+            }
+            (Some(Kind::Array), Value::Array(items)) => {
+                let structure = structure.items.as_deref().unwrap_or(&NOTHING);
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.value(&schema["items"], item, None, At::Item(&path, index))?;
+                    self.value(structure, item, None, At::Item(&path, index))?;
                 }
                 Ok(())
             }
-            (Some("string"), Value::String(text)) => {
+            (Some(Kind::String), Value::String(text)) => {
                 let text = std::mem::take(text);
-                *value = self.text(schema, text)?.into();
+                *value = self.text(structure, text)?.into();
                 Ok(())
             }
-            (Some("boolean"), Value::Bool(_)) | (Some("number"), Value::Number(_)) => Ok(()),
-            (Some("integer"), Value::Number(number)) if number.is_i64() || number.is_u64() => Ok(()),
+            (Some(Kind::Boolean), Value::Bool(_)) | (Some(Kind::Number), Value::Number(_)) => Ok(()),
+            (Some(Kind::Integer), Value::Number(number)) if number.is_i64() || number.is_u64() => Ok(()),
             (None, _) => Ok(()),
-            (Some(_), _) => Err(self.wrong_type(schema, value, path)),
+            (Some(_), _) => Err(self.wrong_type(structure, value, path)),
         }
     }
 
     fn object(
         &mut self,
-        schema: &Value,
+        structure: &Structure,
         map: &mut Map<String, Value>,
         touched: Option<&Map<String, Value>>,
         path: At<'_>,
     ) -> Result<(), ApiError> {
-        let properties = schema.get("properties").and_then(Value::as_object);
-        let additional = schema.get("additionalProperties").filter(|schema| schema.is_object());
-        if properties.is_none() && additional.is_none() {
+        let additional = structure.unnamed();
+        if !structure.is_struct && additional.is_none() {
             map.retain(|_, value| !value.is_null());
             return Ok(());
         }
-        let open = schema["x-kubernetes-preserve-unknown-fields"] == true;
-        let required = schema.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let mut refused = Ok(());
         map.retain(|key, value| {
             if value.is_null() {
@@ -95,27 +95,27 @@ impl Decoder<'_> {
             if refused.is_err() || touched.is_some_and(|touched| !touched.contains_key(key)) {
                 return true;
             }
-            let of_struct = properties.and_then(|all| all.get(key));
+            let of_struct = structure.named(key);
             let Some(field) = of_struct.or(additional) else {
-                if !open {
+                if !structure.open {
                     self.unknown.push(At::Field(&path, key).to_string());
                 }
-                return open;
+                return structure.open;
             };
             refused = self.value(field, value, touched.and_then(|touched| touched.get(key)), At::Field(&path, key));
             let empty = match &*value {
-                Value::Object(map) => map.is_empty() && field.get("additionalProperties").is_some(),
+                Value::Object(map) => map.is_empty() && !matches!(field.additional, Additional::Unsaid),
                 Value::Array(items) => items.is_empty(),
                 Value::String(text) => text.is_empty() && path.is_metadata(),
                 _ => false,
             };
-            !(empty && of_struct.is_some()) || required.iter().any(|one| *one == **key)
+            !(empty && of_struct.is_some()) || structure.required.contains(key)
         });
         refused
     }
 
-    fn int_or_string(&mut self, schema: &Value, value: &mut Value, path: At<'_>) -> Result<(), ApiError> {
-        let is_quantity = schema["format"] == "quantity";
+    fn int_or_string(&mut self, structure: &Structure, value: &mut Value, path: At<'_>) -> Result<(), ApiError> {
+        let is_quantity = structure.format == "quantity";
         match value {
             Value::Number(number) if is_quantity => {
                 let text = number.to_string();
@@ -134,15 +134,15 @@ impl Decoder<'_> {
             },
             Value::String(_) => Ok(()),
             Value::Number(number) if number.is_i64() => Ok(()),
-            _ => Err(self.wrong_type(schema, value, path)),
+            _ => Err(self.wrong_type(structure, value, path)),
         }
     }
 
-    fn text(&self, schema: &Value, text: String) -> Result<String, ApiError> {
-        let pattern = match schema["format"].as_str() {
-            Some("date-time") => "%Y-%m-%dT%H:%M:%SZ",
-            Some("micro-date-time") => "%Y-%m-%dT%H:%M:%S%.6fZ",
-            Some("byte") => return self.bytes(&text),
+    fn text(&self, structure: &Structure, text: String) -> Result<String, ApiError> {
+        let pattern = match structure.format.as_str() {
+            "date-time" => "%Y-%m-%dT%H:%M:%SZ",
+            "micro-date-time" => "%Y-%m-%dT%H:%M:%S%.6fZ",
+            "byte" => return self.bytes(&text),
             _ => return Ok(text),
         };
         let time: Timestamp = text.parse().map_err(|_| {
@@ -165,7 +165,7 @@ impl Decoder<'_> {
         }
     }
 
-    fn wrong_type(&self, schema: &Value, value: &Value, path: At<'_>) -> ApiError {
+    fn wrong_type(&self, structure: &Structure, value: &Value, path: At<'_>) -> ApiError {
         let path = path.to_string();
         let owner = if path == "metadata" || path.starts_with("metadata.") {
             "ObjectMeta"
@@ -184,19 +184,19 @@ impl Decoder<'_> {
             &format!(
                 "json: cannot unmarshal {} into Go struct field {owner}.{field} of type {}",
                 json_type(value),
-                go_type(schema)
+                go_type(structure)
             ),
         )
     }
 
     /// `data.key` is the field `data` of the struct: keys of maps are no fields.
     fn without_map_key(&self, path: &str) -> String {
-        let mut schema = &self.resource.schema;
+        let mut structure = self.resource.schema.structure();
         let mut kept = Vec::new();
         for step in path.split('.') {
-            let Some(next) = schema.get("properties").and_then(|all| all.get(step)) else { break };
+            let Some(next) = structure.named(step) else { break };
             kept.push(step);
-            schema = next;
+            structure = next;
         }
         kept.join(".")
     }
@@ -214,18 +214,16 @@ pub(super) fn json_type(value: &Value) -> &'static str {
     }
 }
 
-fn go_type(schema: &Value) -> String {
-    match (schema["type"].as_str().unwrap_or_default(), schema["format"].as_str().unwrap_or_default()) {
-        ("string", "byte") => "[]uint8".into(),
-        ("string", _) => "string".into(),
-        ("boolean", _) => "bool".into(),
-        ("integer", "") => "int64".into(),
-        ("integer", format) => format.into(),
-        ("number", _) => "float64".into(),
-        ("array", _) => format!("[]{}", go_type(&schema["items"])),
-        ("object", _) if schema["additionalProperties"].is_object() => {
-            format!("map[string]{}", go_type(&schema["additionalProperties"]))
-        }
+fn go_type(structure: &Structure) -> String {
+    match (structure.kind, structure.format.as_str(), structure.unnamed()) {
+        (Some(Kind::String), "byte", _) => "[]uint8".into(),
+        (Some(Kind::String), ..) => "string".into(),
+        (Some(Kind::Boolean), ..) => "bool".into(),
+        (Some(Kind::Integer), "", _) => "int64".into(),
+        (Some(Kind::Integer), format, _) => format.into(),
+        (Some(Kind::Number), ..) => "float64".into(),
+        (Some(Kind::Array), ..) => format!("[]{}", go_type(structure.items.as_deref().unwrap_or(&NOTHING))),
+        (Some(Kind::Object), _, Some(unnamed)) => format!("map[string]{}", go_type(unnamed)),
         _ => "struct".into(),
     }
 }

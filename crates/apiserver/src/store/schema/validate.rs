@@ -35,7 +35,14 @@ pub(super) fn blocks_rules(error: &FieldError) -> bool {
 }
 
 fn value(schema: &Value, new: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
-    if old == Some(new) || (new.is_null() && schema["nullable"] == true) {
+    if old != Some(new) {
+        changed(schema, new, old, path, errors);
+    }
+}
+
+/// Judges a value that is another than the old one.
+fn changed(schema: &Value, new: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+    if new.is_null() && schema["nullable"] == true {
         return;
     }
     let fits = fits_type(schema, new, path, errors);
@@ -132,7 +139,7 @@ fn object(schema: &Value, map: &Map<String, Value>, old: Option<&Value>, path: &
             continue;
         }
         if let Some(field) = properties.and_then(|all| all.get(key)).or(additional) {
-            value(field, new, before, &join(key), errors);
+            changed(field, new, before, &join(key), errors);
         }
     }
     for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -169,17 +176,21 @@ fn list(schema: &Value, items: &[Value], old: Option<&Value>, path: &str, errors
         }
     };
     let before = old.and_then(Value::as_array);
+    let before: Vec<(Option<Value>, &Value)> =
+        before.into_iter().flatten().map(|item| (identity(item), item)).filter(|(id, _)| id.is_some()).collect();
     let mut seen: Vec<Value> = Vec::new();
     for (index, item) in items.iter().enumerate() {
-        let at = format!("{path}[{index}]");
         let id = identity(item);
-        let old_item = id.as_ref().and_then(|id| before?.iter().find(|one| identity(one).as_ref() == Some(id)));
-        if let Some(schema) = schema.get("items") {
-            value(schema, item, old_item, &at, errors);
+        let old_item = before.iter().find(|(one, _)| *one == id).map(|(_, item)| *item);
+        let at = || format!("{path}[{index}]");
+        if let Some(schema) = schema.get("items")
+            && old_item != Some(item)
+        {
+            changed(schema, item, old_item, &at(), errors);
         }
         if let Some(id) = id {
             if seen.contains(&id) {
-                errors.push(FieldError::duplicate(at, &id));
+                errors.push(FieldError::duplicate(at(), &id));
             } else {
                 seen.push(id);
             }

@@ -28,6 +28,14 @@ fn a_crash_is_handed_over_to_one_with_room_and_to_nobody_who_is_full() {
 }
 
 #[test]
+fn a_switchover_is_not_made_to_one_who_was_full_when_it_was_asked() {
+    let switchover = || Event::Switchover { target: Some(OTHER) };
+    assert!(consents(&after(switchover(), Space::Low)));
+    let effects = after(switchover(), Space::Full);
+    assert!(!consents(&effects) && leads(&effects), "its leader knew of an earlier report, and goes on");
+}
+
+#[test]
 fn a_fenced_leader_hands_over_to_one_who_is_full_rather_than_to_nobody() {
     assert!(consents(&after(Event::Fenced, Space::Ample)));
     assert!(consents(&after(Event::Fenced, Space::Full)));

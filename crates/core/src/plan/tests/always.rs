@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::object::Kind;
-use crate::plan::plan;
 use crate::plan::world::{NAME, World};
+use crate::plan::{Effect, plan};
 
 fn specs() -> impl Strategy<Value = Value> {
     (
@@ -37,7 +37,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_second_plan_over_the_world_that_the_first_made_is_empty(spec in specs()) {
+    fn note_12_a_second_plan_over_the_world_that_the_first_made_is_empty(spec in specs()) {
         let mut world = World::made(spec);
         prop_assert_eq!(world.plan().actions, []);
         world.settle();
@@ -80,6 +80,34 @@ proptest! {
             let destructive: Vec<_> = plan.actions.iter().filter(|action| action.effect.destroys()).collect();
             prop_assert!(destructive.is_empty(), "{destructive:?}");
             prop_assert!(!hidden || plan.status.is_none(), "nothing is said of what was not seen");
+        }
+    }
+
+    #[test]
+    fn note_13_no_volume_goes_while_its_instance_is_there_or_its_cluster_wants_it(
+        spec in specs(),
+        life in proptest::collection::vec((0..6u8, 1..=5i32), 1..8),
+    ) {
+        let mut world = World::settled(spec);
+        for (what, number) in life {
+            let instance = format!("orders-{number}");
+            match what {
+                0 | 1 => world.change_spec(|spec| spec["replicas"] = number.into()),
+                2 => drop(world.objects.remove(&(Kind::Pod, instance))),
+                3 if world.objects.contains_key(&(Kind::Pod, instance.clone())) => {
+                    world.run(&instance, u32::try_from(number).unwrap(), "standby", "NotStreaming");
+                }
+                4 => world.unseen = vec![Kind::ALL[usize::try_from(number).unwrap() % Kind::ALL.len()]],
+                _ => world.agents(),
+            }
+            let plan = world.step();
+            world.unseen.clear();
+            for action in plan.actions.iter().filter(|action| matches!(action.effect, Effect::DeleteVolume(_))) {
+                let name = action.effect.target().1;
+                let instance = name.trim_end_matches("-data").trim_end_matches("-wal").to_owned();
+                prop_assert!(!world.names(Kind::Pod).contains(&instance.as_str()), "{action} under its pod");
+                prop_assert!(world.observe().leader() != Some(&instance), "{action} of the leader");
+            }
         }
     }
 

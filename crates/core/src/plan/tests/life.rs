@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::fact::Fact;
 use crate::object::Kind;
 use crate::observed::{Readings, observe, observe_again};
 use crate::plan::world::{NAME, World};
+use crate::plan::{Action, Content, Effect};
 use bellwether_api::labels;
 use bellwether_api::v1::{OperationKind, Phase};
 
@@ -128,11 +130,9 @@ fn scaling_up_adds_instances_and_names_the_operation() {
 }
 
 #[test]
-fn scaling_down_removes_standbys_from_the_highest_one_at_a_time() {
+fn scaling_down_removes_standbys_and_keeps_their_volumes() {
     let mut world = World::settled(json!({"replicas": 3}));
     world.change_spec(|spec| spec["replicas"] = 1.into());
-    world.step();
-    assert_eq!(world.names(Kind::Pod), ["orders-1", "orders-2"]);
     world.settle();
     assert_eq!(world.names(Kind::Pod), ["orders-1"]);
     assert_eq!(world.names(Kind::PersistentVolumeClaim).len(), 3, "retained");
@@ -184,15 +184,6 @@ fn an_evicted_pod_is_made_anew_on_its_volume() {
 }
 
 #[test]
-fn a_changed_image_is_said_and_nothing_restarts() {
-    let mut world = World::settled(json!({"replicas": 2}));
-    world.change_spec(|spec| spec["image"] = "postgres:18.1".into());
-    assert_eq!(world.step().actions, []);
-    assert_eq!(world.condition("Synced").1, "NotYetActedOn");
-    assert!(world.condition("Synced").2.contains("orders-1, orders-2"));
-}
-
-#[test]
 fn a_pod_that_never_ran_is_made_anew_when_its_image_is_corrected() {
     let mut world = World::made(json!({"replicas": 2, "image": "postgres:none"}));
     world.change_spec(|spec| spec["image"] = "postgres:18.1".into());
@@ -201,20 +192,6 @@ fn a_pod_that_never_ran_is_made_anew_when_its_image_is_corrected() {
     world.settle();
     assert_eq!(world.get(Kind::Pod, "orders-1")["spec"]["containers"][0]["image"], "postgres:18.1");
     assert_eq!(world.condition("Ready").0, "True");
-}
-
-#[test]
-fn a_parameter_that_waits_for_a_restart_is_said() {
-    let mut world = World::settled(json!({"replicas": 2}));
-    let pod = world.get(Kind::Pod, "orders-2");
-    let report = &mut pod["metadata"]["annotations"][labels::REPORT];
-    let mut said: Value = serde_json::from_str(report.as_str().unwrap()).unwrap();
-    said["pendingRestart"] = json!(["max_connections"]);
-    *report = said.to_string().into();
-    world.step();
-    let (holds, reason, message) = world.condition("Synced");
-    assert_eq!((holds.as_str(), reason.as_str()), ("False", "NotYetActedOn"));
-    assert!(message.contains("max_connections"), "{message}");
 }
 
 #[test]
@@ -270,6 +247,27 @@ fn whoever_was_told_to_initialise_stays_the_only_one() {
     world.get(Kind::ConfigMap, "orders-config")["data"]["instance.json"] = config.to_string().into();
     world.step();
     assert_eq!(world.observe().config.known().unwrap().bootstrap_instance, "orders-3");
+}
+
+#[test]
+fn a_password_that_is_supplied_anew_is_taken_once_and_one_that_is_gone_takes_nothing_back() {
+    let from = json!({"name": "mine", "key": "pw"});
+    let mut world = World::with(json!({"replicas": 1, "bootstrap": {"initdb": {"ownerPassword": from}}}));
+    world.owner_password = Fact::Known("u/1".to_owned());
+    world.settle();
+    assert_eq!(world.get(Kind::Secret, "orders-app")["metadata"]["annotations"][labels::PASSWORD_FROM], "u/1");
+    assert_eq!(world.plan().requeue, Some(jiff::SignedDuration::from_secs(60)), "no watch tells of it");
+    world.owner_password = Fact::Known("u/2".to_owned());
+    let plan = world.step();
+    let anew = |action: &Action| match &action.effect {
+        Effect::Issue(order) => matches!(order.content, Content::Application { password_anew: true, .. }),
+        _ => false,
+    };
+    assert!(plan.actions.len() == 1 && anew(&plan.actions[0]), "{:?}", plan.actions);
+    for unseen in [Fact::Absent, Fact::Unknown, Fact::Known("u/2".to_owned())] {
+        world.owner_password = unseen;
+        assert_eq!(world.plan().actions, []);
+    }
 }
 
 #[test]

@@ -99,6 +99,22 @@ fn two_former_primaries_are_refused_rather_than_guessed() {
 }
 
 #[test]
+fn a_cluster_that_nobody_was_seen_to_lead_runs_on_its_own_volumes_and_leaves_it_to_the_agents_who_leads() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    for volume in ["orders-1-data", "orders-2-data", "orders-3-data"] {
+        let claim = world.get(Kind::PersistentVolumeClaim, volume);
+        claim["metadata"]["annotations"].as_object_mut().unwrap().remove(labels::LAST_ROLE);
+    }
+    world.get(Kind::Lease, "orders")["metadata"]["annotations"] = json!({});
+    world.get(Kind::Lease, "orders")["spec"] = json!({});
+    world.cluster.as_mut().unwrap()["status"] = json!({});
+    world.objects.remove(&(Kind::Pod, "orders-2".to_owned()));
+    world.step();
+    assert_eq!(world.names(Kind::Pod), ["orders-1", "orders-2", "orders-3"]);
+    assert_ne!(world.condition("Ready").1, "AdoptionAmbiguous");
+}
+
+#[test]
 fn a_volume_that_several_nodes_may_write_is_refused() {
     let mut world = deleted("Retain");
     world.get(Kind::PersistentVolumeClaim, "orders-2-data")["spec"]["accessModes"] =
@@ -134,7 +150,7 @@ fn what_the_garbage_collector_has_not_removed_yet_is_waited_for() {
 }
 
 #[test]
-fn a_volume_on_its_way_out_holds_its_instance_back() {
+fn note_15_a_volume_on_its_way_out_holds_its_instance_back() {
     let mut world = World::with(json!({"replicas": 1}));
     world.step();
     world.objects.remove(&(Kind::Pod, "orders-1".to_owned()));
@@ -155,6 +171,44 @@ fn volumes_grow_and_never_shrink() {
     let size =
         world.get(Kind::PersistentVolumeClaim, "orders-1-data")["spec"]["resources"]["requests"]["storage"].clone();
     assert_eq!(size, "20Gi");
+    world.step();
+    let (status, reason, message) = world.condition("Synced");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "VolumeGrowing"), "asked for is not had");
+    assert_eq!(message, "orders-1-data has 10Gi, 20Gi is asked for");
+    world.settle();
+    assert_eq!(world.condition("Synced").0, "True");
     world.change_spec(|spec| spec["storage"]["size"] = "5Gi".into());
     assert_eq!(world.plan().actions, []);
+}
+
+#[test]
+fn a_claim_without_storage_behind_it_is_not_asked_to_grow() {
+    let mut world = World::settled(json!({"replicas": 1, "storage": {"size": "10Gi"}}));
+    world.get(Kind::PersistentVolumeClaim, "orders-1-data")["status"] = json!({"phase": "Pending"});
+    world.change_spec(|spec| spec["storage"]["size"] = "20Gi".into());
+    assert_eq!(world.step().actions, []);
+    let message = world.condition("Synced").2;
+    assert_eq!(message, "orders-1-data asks for 10Gi and grows to 20Gi once it is bound");
+}
+
+#[test]
+fn what_storage_says_about_a_volume_that_does_not_grow_is_said() {
+    let mut world = World::settled(json!({"replicas": 1, "storage": {"size": "10Gi"}}));
+    world.change_spec(|spec| spec["storage"]["size"] = "20Gi".into());
+    world.step();
+    let mut says = |status: serde_json::Value| {
+        world.get(Kind::PersistentVolumeClaim, "orders-1-data")["status"] = status;
+        world.step();
+        (world.condition("Synced").1, world.condition("Synced").2)
+    };
+    let pending = json!([{"type": "FileSystemResizePending", "status": "True"}]);
+    let (reason, message) = says(json!({"phase": "Bound", "capacity": {"storage": "10Gi"}, "conditions": pending}));
+    assert_eq!((reason.as_str(), message.contains("file system")), ("VolumeGrowing", true), "{message}");
+    let error = json!([{"type": "ControllerResizeError", "status": "True", "message": "out of quota"}]);
+    let (reason, message) = says(json!({"phase": "Bound", "capacity": {"storage": "10Gi"}, "conditions": error}));
+    assert_eq!((reason.as_str(), message.contains("out of quota")), ("VolumeNotGrown", true), "{message}");
+    let (reason, _) = says(json!({
+        "phase": "Bound", "capacity": {"storage": "10Gi"}, "allocatedResourceStatuses": {"storage": "NodeResizeInfeasible"},
+    }));
+    assert_eq!(reason, "VolumeNotGrown");
 }

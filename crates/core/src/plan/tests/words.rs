@@ -6,7 +6,7 @@ use crate::object::Kind;
 use crate::plan::Plan;
 use crate::plan::world::World;
 
-fn told(plan: &Plan) -> String {
+pub(super) fn told(plan: &Plan) -> String {
     let mut lines = vec![];
     lines.extend(plan.actions.iter().map(|action| format!("do: {action}")));
     lines.extend(plan.waiting_on.iter().map(|on| format!("waiting for: {on}")));
@@ -17,7 +17,7 @@ fn told(plan: &Plan) -> String {
             status.primary,
             status.ready_replicas
         ));
-        lines.extend(status.operation.iter().map(|op| format!("operation: {:?} at {}", op.kind, op.step)));
+        lines.extend(status.operation.iter().map(|op| format!("operation: {:?} at {:?}", op.kind, op.step)));
         for condition in &status.conditions {
             lines.push(format!("{}={} {}: {}", condition.type_, condition.status, condition.reason, condition.message));
         }
@@ -232,4 +232,30 @@ fn a_promised_password_is_waited_for_and_never_made_up() {
     assert_eq!(world.names(Kind::Pod), [""; 0]);
     assert!(plan.waiting_on.iter().any(|on| on.to_string() == "key pw in Secret mine"), "{:?}", plan.waiting_on);
     assert_eq!(world.condition("Accepted").1, "InvalidSpec");
+}
+
+#[test]
+fn a_node_that_does_not_say_that_its_pod_has_stopped_is_said_to_be_lost_after_a_minute() {
+    let mut world = World::settled(json!({"replicas": 3}));
+    let gone_by = world.now + jiff::SignedDuration::from_secs(30);
+    world.get(Kind::Pod, "orders-2")["metadata"]["deletionTimestamp"] = gone_by.to_string().into();
+    let plan = world.step();
+    assert_eq!(world.condition("Degraded").1, "Restarting", "it may just be stopping");
+    assert_eq!(plan.requeue, Some(jiff::SignedDuration::from_secs(90)), "nothing will tell");
+    world.now += jiff::SignedDuration::from_secs(90);
+    assert_eq!(world.step().actions, [], "what is on its volume may be the only copy");
+    let (_, reason, message) = world.condition("Degraded");
+    assert_eq!(reason, "NodeLost");
+    assert!(message.starts_with("orders-2: node node-2 "), "{message}");
+    assert_eq!(world.condition("Ready").0, "True", "the others go on");
+}
+
+#[test]
+fn a_volume_that_is_gone_is_named_and_its_claim_is_left_alone() {
+    let mut world = World::settled(json!({"replicas": 3, "storage": {"onDelete": "Delete"}}));
+    world.get(Kind::PersistentVolumeClaim, "orders-3-data")["status"] = json!({"phase": "Lost"});
+    world.run("orders-3", 3, "standby", "Down");
+    assert!(!world.step().actions.iter().any(|action| action.effect.destroys()));
+    let (_, reason, message) = world.condition("Degraded");
+    assert_eq!((reason.as_str(), message.contains("orders-3-data")), ("VolumeLost", true), "{message}");
 }

@@ -2,9 +2,15 @@
 //!
 //! From: what was added, what is being worked on, how often each key has failed, and the time. Never: the same key twice at
 //! once (two reconciles of one cluster would act on each other's half-made world), a key lost that was added while it was
-//! being worked on, or a failed key retried in a tight loop.
+//! being worked on, a failed key retried in a tight loop, or so many failed keys retried at once that they are the next failure.
+//!
+//! Retries of all keys share a budget. Who is due and finds it empty is held, and those go first who have been due the longest:
+//! whoever comes back after them falls due later, so nobody is held for ever. Work that something asked for is never held.
 //!
 //! [`Rules`] is pure: time and jitter are arguments. [`Queue`] puts a lock and a wake-up around it.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,10 +19,17 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::bucket::Bucket;
+
 /// The first retry: long enough that a conflict or a restarting API server is over, short enough that nobody notices.
 pub const FIRST_RETRY: Duration = Duration::from_secs(5);
 /// The longest wait between retries: a person who repaired something should not wait longer than this for us to see it.
 pub const LAST_RETRY: Duration = Duration::from_secs(300);
+/// Retries of all keys together, one each so often. A thousand keys that fail for good come back four times a second between
+/// them: the budget holds back the beginning of a storm and keeps up with what is left of it.
+pub const RETRY_EVERY: Duration = Duration::from_millis(200);
+/// So many retries may come at once: a node that is lost fails some tens of clusters, none of which should wait for another.
+pub const RETRY_BURST: u32 = 50;
 
 /// Who goes first. An entry keeps the highest priority it was added with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,16 +60,30 @@ pub enum Outcome {
 pub struct Load {
     /// They could be worked on now.
     pub due: usize,
+    /// They could be tried again now, but for the budget of retries.
+    pub held: usize,
     /// Their time will come.
     pub later: usize,
     /// They are worked on.
     pub working: usize,
+    /// So many retries may begin now.
+    pub budget: u32,
+}
+
+/// Why a key is worked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Cause {
+    /// Nothing but an earlier failure.
+    Failure,
+    /// Something asks for it.
+    Fresh,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     due: Instant,
     priority: Priority,
+    cause: Cause,
     /// Insertion order: first come, first served within a priority.
     order: u64,
 }
@@ -67,6 +94,7 @@ pub struct Rules<K> {
     waiting: BTreeMap<K, Entry>,
     working: BTreeMap<K, Option<Entry>>,
     failures: BTreeMap<K, Failures>,
+    budget: Bucket,
     order: u64,
 }
 
@@ -79,7 +107,13 @@ struct Failures {
 
 impl<K> Default for Rules<K> {
     fn default() -> Self {
-        Self { waiting: BTreeMap::new(), working: BTreeMap::new(), failures: BTreeMap::new(), order: 0 }
+        Self {
+            waiting: BTreeMap::new(),
+            working: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            budget: Bucket::new(RETRY_BURST, RETRY_EVERY),
+            order: 0,
+        }
     }
 }
 
@@ -87,8 +121,12 @@ impl<K: Ord + Clone> Rules<K> {
     /// Adds `key`, to be worked on from `due`. One that waits already is not added twice: it gets the earlier time and the
     /// higher priority. One that is being worked on waits until that is over.
     pub fn add(&mut self, key: K, due: Instant, priority: Priority) {
+        self.insert(key, due, priority, Cause::Fresh);
+    }
+
+    fn insert(&mut self, key: K, due: Instant, priority: Priority, cause: Cause) {
         self.order += 1;
-        let new = Entry { due, priority, order: self.order };
+        let new = Entry { due, priority, cause, order: self.order };
         match self.working.get_mut(&key) {
             Some(again) => *again = Some(again.map_or(new, |old| merged(old, new))),
             None => {
@@ -104,26 +142,48 @@ impl<K: Ord + Clone> Rules<K> {
 
     /// As [`Rules::next`], and for how long the key has been due.
     pub fn take(&mut self, now: Instant) -> Option<(K, Duration)> {
-        let (key, due) = self
-            .waiting
-            .iter()
-            .filter(|(_, entry)| entry.due <= now)
-            .min_by_key(|(_, entry)| (std::cmp::Reverse(entry.priority), entry.order))
-            .map(|(key, entry)| (key.clone(), entry.due))?;
+        let (key, entry) = self.first(now).map(|(key, entry)| (key.clone(), *entry))?;
+        if entry.cause == Cause::Failure && !self.budget.take(now) {
+            return None;
+        }
         self.waiting.remove(&key);
         self.working.insert(key.clone(), None);
-        Some((key, now.saturating_duration_since(due)))
+        Some((key, now.saturating_duration_since(entry.due)))
+    }
+
+    /// Who goes first of those that are due and not held. Of the retries it is the one that has been due the longest, whatever its
+    /// priority: while the budget is short, urgent ones would come back again and again before the others.
+    fn first(&self, now: Instant) -> Option<(&K, &Entry)> {
+        let due = |cause| self.waiting.iter().filter(move |(_, entry)| entry.cause == cause && entry.due <= now);
+        let turn = |entry: &Entry| (std::cmp::Reverse(entry.priority), entry.order);
+        let fresh = due(Cause::Fresh).min_by_key(|(_, entry)| turn(entry));
+        let may_retry = self.budget.left(now) > 0;
+        let retry = due(Cause::Failure).filter(|_| may_retry).min_by_key(|(_, entry)| (entry.due, entry.order));
+        fresh.into_iter().chain(retry).min_by_key(|(_, entry)| turn(entry))
     }
 
     /// How many keys are where.
     pub fn load(&self, now: Instant) -> Load {
-        let due = self.waiting.values().filter(|entry| entry.due <= now).count();
-        Load { due, later: self.waiting.len() - due, working: self.working.len() }
+        let (budget, due) = (self.budget.left(now), self.waiting.values().filter(|entry| entry.due <= now));
+        let (retries, fresh): (Vec<&Entry>, Vec<&Entry>) = due.partition(|entry| entry.cause == Cause::Failure);
+        let allowed = retries.len().min(usize::try_from(budget).unwrap_or(usize::MAX));
+        Load {
+            due: fresh.len() + allowed,
+            held: retries.len() - allowed,
+            later: self.waiting.len() - fresh.len() - retries.len(),
+            working: self.working.len(),
+            budget,
+        }
     }
 
-    /// When the next key falls due.
-    pub fn next_due(&self) -> Option<Instant> {
-        self.waiting.values().map(|entry| entry.due).min()
+    /// When the next key may be taken.
+    pub fn next_due(&self, now: Instant) -> Option<Instant> {
+        let budget = self.budget.ready_at(now);
+        let at = |entry: &Entry| match entry.cause {
+            Cause::Fresh => entry.due,
+            Cause::Failure => entry.due.max(budget),
+        };
+        self.waiting.values().map(at).min()
     }
 
     /// Working on `key` is over.
@@ -153,7 +213,7 @@ impl<K: Ord + Clone> Rules<K> {
                 };
                 self.failures.insert(key.clone(), failures);
                 let priority = changed_meanwhile.map_or(Priority::Change, |entry| entry.priority);
-                self.add(key.clone(), failures.until, priority);
+                self.insert(key.clone(), failures.until, priority, Cause::Failure);
             }
         }
     }
@@ -170,7 +230,12 @@ impl<K: Ord + Clone> Rules<K> {
 }
 
 fn merged(old: Entry, new: Entry) -> Entry {
-    Entry { due: old.due.min(new.due), priority: old.priority.max(new.priority), order: old.order.min(new.order) }
+    Entry {
+        due: old.due.min(new.due),
+        priority: old.priority.max(new.priority),
+        cause: old.cause.max(new.cause),
+        order: old.order.min(new.order),
+    }
 }
 
 /// Doubles from [`FIRST_RETRY`] to [`LAST_RETRY`]; jitter takes up to a fifth off, so that the bounds hold.
@@ -219,7 +284,7 @@ impl<K: Ord + Clone> Queue<K> {
                     self.changed.notify_one();
                     return taken;
                 }
-                rules.next_due()
+                rules.next_due(Instant::now())
             };
             match due {
                 Some(at) => {
@@ -252,116 +317,5 @@ impl<K: Ord + Clone> Queue<K> {
     fn locked(&self) -> std::sync::MutexGuard<'_, Rules<K>> {
         // The rules are consistent after each call; a worker that panicked while it held the lock left nothing half done.
         self.rules.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn seconds(s: u64) -> Duration {
-        Duration::from_secs(s)
-    }
-
-    #[test]
-    fn a_key_added_twice_is_worked_on_once() {
-        let (mut rules, now) = (Rules::default(), Instant::now());
-        rules.add("a", now, Priority::Change);
-        rules.add("a", now, Priority::Change);
-        assert_eq!(rules.next(now), Some("a"));
-        rules.finish(&"a", Outcome::Done(None), now);
-        assert_eq!(rules.next(now), None);
-    }
-
-    #[test]
-    fn a_key_is_never_worked_on_twice_at_once_and_no_change_is_lost() {
-        let (mut rules, now) = (Rules::default(), Instant::now());
-        rules.add("a", now, Priority::Change);
-        assert_eq!(rules.next(now), Some("a"));
-        rules.add("a", now, Priority::Change);
-        assert_eq!(rules.next(now), None);
-        rules.finish(&"a", Outcome::Done(None), now);
-        assert_eq!(rules.next(now), Some("a"));
-    }
-
-    #[test]
-    fn urgent_goes_first_and_equals_in_the_order_they_came() {
-        let (mut rules, now) = (Rules::default(), Instant::now());
-        for (key, priority) in
-            [("z", Priority::Resync), ("c", Priority::Change), ("b", Priority::Change), ("u", Priority::Urgent)]
-        {
-            rules.add(key, now, priority);
-        }
-        let order: Vec<_> = std::iter::from_fn(|| rules.next(now)).collect();
-        assert_eq!(order, ["u", "c", "b", "z"]);
-    }
-
-    #[test]
-    fn the_load_tells_who_could_be_worked_on_and_for_how_long() {
-        let (mut rules, now) = (Rules::default(), Instant::now());
-        for (key, due) in [("a", 0), ("b", 5), ("c", 60)] {
-            rules.add(key, now + seconds(due), Priority::Change);
-        }
-        assert_eq!(rules.take(now + seconds(7)), Some(("a", seconds(7))));
-        assert_eq!(rules.load(now + seconds(7)), Load { due: 1, later: 1, working: 1 });
-    }
-
-    #[test]
-    fn failures_back_off_and_success_forgets_them() {
-        let (mut rules, mut now) = (Rules::default(), Instant::now());
-        rules.add("a", now, Priority::Change);
-        for wait in [5, 10, 20, 40, 80, 160, 300, 300] {
-            assert_eq!(rules.next(now), Some("a"));
-            rules.finish(&"a", Outcome::Retry { jitter: 0.0 }, now);
-            assert_eq!(rules.next(now + seconds(wait) - Duration::from_millis(1)), None);
-            now += seconds(wait);
-        }
-        assert_eq!(rules.next(now), Some("a"));
-        rules.finish(&"a", Outcome::Done(None), now);
-        assert_eq!(rules.failures(&"a"), 0);
-    }
-
-    #[test]
-    fn a_change_during_a_failing_reconcile_does_not_defeat_the_backoff() {
-        let (mut rules, now) = (Rules::default(), Instant::now());
-        rules.add("a", now, Priority::Change);
-        rules.next(now);
-        rules.add("a", now, Priority::Change);
-        rules.finish(&"a", Outcome::Retry { jitter: 0.0 }, now);
-        assert_eq!(rules.next(now + seconds(4)), None);
-        assert_eq!(rules.next(now + seconds(5)), Some("a"));
-    }
-
-    #[test]
-    fn tries_that_changes_bring_forward_do_not_lengthen_the_wait() {
-        let (mut rules, now) = (Rules::default(), Instant::now());
-        for second in 0..4 {
-            rules.add("a", now + seconds(second), Priority::Urgent);
-            assert_eq!(rules.next(now + seconds(second)), Some("a"));
-            rules.finish(&"a", Outcome::Retry { jitter: 0.0 }, now + seconds(second));
-        }
-        assert_eq!(rules.next(now + seconds(4)), None);
-        assert_eq!(rules.next(now + seconds(5)), Some("a"), "five seconds from the first failure");
-        rules.finish(&"a", Outcome::Retry { jitter: 0.0 }, now + seconds(5));
-        assert_eq!(rules.next(now + seconds(14)), None);
-        assert_eq!(rules.next(now + seconds(15)), Some("a"), "and ten from the one that waited");
-    }
-
-    proptest! {
-        #[test]
-        fn retries_stay_between_the_bounds(failures in 0u32..200, jitter in -1.0f64..2.0) {
-            let wait = retry_after(failures, jitter);
-            prop_assert!(wait >= FIRST_RETRY.mul_f64(0.8) && wait <= LAST_RETRY);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_worker_that_waits_is_woken_by_a_key_that_falls_due() {
-        let queue = Queue::default();
-        queue.add_after("later", seconds(30), Priority::Change);
-        let started = Instant::now();
-        assert_eq!(queue.next().await, "later");
-        assert_eq!(started.elapsed(), seconds(30));
     }
 }

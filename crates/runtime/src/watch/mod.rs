@@ -1,15 +1,19 @@
 //! Caches of what the API server holds, fed by watches.
 //!
-//! Only objects with a label of ours are asked for, and they are stored without managed fields: ten thousand foreign Secrets
-//! cost nothing here. Never: an object called absent before the first list was complete; an object put back to an older
+//! Only objects with a label of ours are asked for, and they are stored without what nobody reads (managed fields, kubectl's copy
+//! of what was applied): ten thousand foreign Secrets cost nothing here. Never: an object called absent before the first list was complete; an object put back to an older
 //! version (our own write is remembered at once, while the watch may still be delivering what was before it).
+
+mod item;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::{StreamExt, TryStreamExt};
-use kube::api::{Api, ApiResource, DynamicObject};
+use kube::api::{Api, ApiResource};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_api};
 use kube::{Client, Resource};
@@ -17,9 +21,18 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// After so long the API server ends a watch, and it is begun again: no watch is ever silent for longer, even if nothing happens.
-/// In seconds. It is kube's own default, said here because liveness is judged by it.
-pub const WATCH_ENDS_AFTER: u32 = 290;
+use crate::traffic::Silent;
+use item::Item;
+
+/// After so long the API server ends a watch, and it is begun again: no watch is ever silent for longer, even if nothing happens and
+/// there are no bookmarks. In seconds. A watch that is silent for longer is stalled and begun again too, so this is how old our view
+/// of the world may become without anybody noticing. A dozen watches that are begun every two minutes are no burden.
+pub const WATCH_ENDS_AFTER: u32 = 120;
+
+/// What nobody reads, of any kind: where it is, and its name. Both are often larger than all the rest, and the second repeats the
+/// contents of a Secret.
+const NOT_KEPT: [(&str, &str); 2] =
+    [("/metadata", "managedFields"), ("/metadata/annotations", "kubectl.kubernetes.io/last-applied-configuration")];
 
 /// Namespace and name of the owner that objects are grouped by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,12 +89,16 @@ pub struct Cache {
     /// What is cached.
     pub resource: ApiResource,
     group_by: GroupBy,
-    /// Takes out what nobody may keep in memory (contents of Secrets). Nobody needs managed fields; they are never kept.
+    /// Takes out what nobody may keep in memory (contents of Secrets), beside what is never kept.
     strip: Option<fn(&mut Value)>,
     state: Mutex<State>,
     listed: Notify,
     /// How often a watch broke.
     breaks: AtomicU64,
+    /// How often it was silent for too long.
+    silences: AtomicU64,
+    /// How often an object could not be read.
+    unreadable: AtomicU64,
 }
 
 /// The namespaces that are watched.
@@ -120,6 +137,8 @@ impl Cache {
             state: Mutex::new(state),
             listed: Notify::new(),
             breaks: AtomicU64::new(0),
+            silences: AtomicU64::new(0),
+            unreadable: AtomicU64::new(0),
         })
     }
 
@@ -141,11 +160,25 @@ impl Cache {
         self.breaks.load(Ordering::Relaxed)
     }
 
+    /// How often a watch was silent for too long and had to be begun again.
+    pub fn silences(&self) -> u64 {
+        self.silences.load(Ordering::Relaxed)
+    }
+
+    /// How often an object could not be read, here or by whoever looked at it here.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable.load(Ordering::Relaxed)
+    }
+
+    /// Somebody could not read an object of this cache.
+    pub fn count_unreadable(&self) {
+        self.unreadable.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The paths that are listed and watched.
     pub fn paths(&self, namespaces: &Namespaces) -> Vec<String> {
-        let path = |scope: String| {
-            DynamicObject::url_path(&self.resource, Some(scope.as_str()).filter(|scope| !scope.is_empty()))
-        };
+        let path =
+            |scope: String| Item::url_path(&self.resource, Some(scope.as_str()).filter(|scope| !scope.is_empty()));
         namespaces.scopes().into_iter().map(path).collect()
     }
 
@@ -196,7 +229,7 @@ impl Cache {
     }
 
     async fn watch(&self, client: Client, scope: String, changed: &(impl Fn(&Cache, Key) + Send + Sync)) {
-        let api: Api<DynamicObject> = match scope.as_str() {
+        let api: Api<Item> = match scope.as_str() {
             "" => Api::all_with(client, &self.resource),
             namespace => Api::namespaced_with(client, namespace, &self.resource),
         };
@@ -209,7 +242,8 @@ impl Cache {
         loop {
             match events.try_next().await {
                 Ok(Some(event)) => {
-                    if std::mem::take(&mut broken) {
+                    // A list that begins may fail yet.
+                    if !matches!(event, Event::Init) && std::mem::take(&mut broken) {
                         tracing::info!(resource = %self.resource.plural, %scope, "watch restored");
                     }
                     for key in self.take(&scope, as_json(event)) {
@@ -218,6 +252,9 @@ impl Cache {
                 }
                 Ok(None) => return,
                 Err(error) => {
+                    if is_silence(&error) {
+                        self.silences.fetch_add(1, Ordering::Relaxed);
+                    }
                     if !std::mem::replace(&mut broken, true) {
                         self.breaks.fetch_add(1, Ordering::Relaxed);
                         tracing::warn!(resource = %self.resource.plural, %scope, %error, "watch broken, retrying");
@@ -255,7 +292,7 @@ impl Cache {
         let old: BTreeMap<Key, Group> =
             touched.iter().filter_map(|key| Some((key.clone(), state.groups.remove(key)?))).collect();
         for object in items {
-            let Some(key) = self.group_by.key(&object) else { continue };
+            let Some(key) = self.owner(&object) else { continue };
             let name = name(&object).to_owned();
             let newer =
                 old.get(&key).and_then(|group| group.get(&name)).filter(|kept| version(kept) > version(&object));
@@ -267,8 +304,20 @@ impl Cache {
         touched.into_iter().collect()
     }
 
+    /// Whose an object is. One that doesn't say is named and left out, and the others go on.
+    fn owner(&self, object: &Value) -> Option<Key> {
+        let key = self.group_by.key(object);
+        if key.is_none() {
+            self.count_unreadable();
+            let (metadata, resource) = (&object["metadata"], &self.resource.plural);
+            let (namespace, uid) = (&metadata["namespace"], &metadata["uid"]);
+            tracing::warn!(%resource, %namespace, name = name(object), %uid, "object can't be read: it does not say whose it is");
+        }
+        key
+    }
+
     fn put(&self, object: Arc<Value>) -> Option<Key> {
-        let key = self.group_by.key(&object)?;
+        let key = self.owner(&object)?;
         let mut state = self.locked();
         let group = state.groups.entry(key.clone()).or_default();
         // The version that we wrote ourselves is news too: the answer to our write brought along whatever others had written just
@@ -283,7 +332,7 @@ impl Cache {
 
     /// Another object of that name may have come meanwhile; it stays.
     fn drop_deleted(&self, object: &Value) -> Option<Key> {
-        let key = self.group_by.key(object)?;
+        let key = self.owner(object)?;
         let mut state = self.locked();
         state.newest_deletion = state.newest_deletion.max(version(object));
         if let Some(group) = state.groups.get_mut(&key) {
@@ -298,10 +347,12 @@ impl Cache {
 
     /// What is shared stays so, unless something has to go.
     fn strip(&self, object: &mut Arc<Value>) {
-        if object["metadata"].get("managedFields").is_some()
-            && let Some(metadata) = Arc::make_mut(object)["metadata"].as_object_mut()
-        {
-            metadata.remove("managedFields");
+        for (parent, field) in NOT_KEPT {
+            if object.pointer(parent).is_some_and(|parent| parent.get(field).is_some())
+                && let Some(parent) = Arc::make_mut(object).pointer_mut(parent).and_then(Value::as_object_mut)
+            {
+                parent.remove(field);
+            }
         }
         if let Some(strip) = self.strip {
             strip(Arc::make_mut(object));
@@ -322,20 +373,27 @@ fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-fn as_json(event: Event<DynamicObject>) -> Event<Arc<Value>> {
-    // It came from JSON.
-    let json = |object: DynamicObject| Arc::new(serde_json::to_value(object).unwrap_or_default());
+/// Whether it is for its silence that a watch was given up. A list that was silent is a break and nothing more.
+fn is_silence(error: &watcher::Error) -> bool {
+    if !matches!(error, watcher::Error::WatchFailed(_)) {
+        return false;
+    }
+    let first: &(dyn std::error::Error + 'static) = error;
+    std::iter::successors(Some(first), |error| error.source()).any(|error| error.is::<Silent>())
+}
+
+fn as_json(event: Event<Item>) -> Event<Arc<Value>> {
     match event {
-        Event::Apply(object) => Event::Apply(json(object)),
-        Event::Delete(object) => Event::Delete(json(object)),
-        Event::InitApply(object) => Event::InitApply(json(object)),
+        Event::Apply(item) => Event::Apply(Arc::new(item.json)),
+        Event::Delete(item) => Event::Delete(Arc::new(item.json)),
+        Event::InitApply(item) => Event::InitApply(Arc::new(item.json)),
         Event::Init => Event::Init,
         Event::InitDone => Event::InitDone,
     }
 }
 
 #[cfg(test)]
-mod tests {
+mod rules {
     use super::*;
     use kube::core::GroupVersionKind;
     use serde_json::json;
@@ -413,9 +471,24 @@ mod tests {
     }
 
     #[test]
-    fn managed_fields_are_not_kept() {
+    fn what_nobody_reads_is_not_kept_from_a_list_a_watch_or_an_answer() {
         let cache = cache();
-        cache.take("", Event::Apply(pod("a", "1", 5)));
-        assert_eq!(cache.group(&owner())["a"]["metadata"].get("managedFields"), None);
+        let pod = |name: &str| {
+            let mut pod = (*pod(name, "1", 5)).clone();
+            pod["metadata"]["annotations"] =
+                json!({"kubectl.kubernetes.io/last-applied-configuration": "{}", "kept": "yes"});
+            Arc::new(pod)
+        };
+        cache.take("", Event::Init);
+        cache.take("", Event::InitApply(pod("listed")));
+        cache.take("", Event::InitDone);
+        cache.take("", Event::Apply(pod("watched")));
+        cache.remember(pod("answered"));
+        let kept = cache.group(&owner());
+        assert_eq!(kept.len(), 3);
+        for pod in kept.values() {
+            assert_eq!(pod["metadata"].get("managedFields"), None);
+            assert_eq!(pod["metadata"]["annotations"], json!({"kept": "yes"}));
+        }
     }
 }
