@@ -79,7 +79,7 @@ image-check: setup ## Build the image twice, in two fresh clones, and compare (m
 	@hack/image --check
 
 .PHONY: chaos
-chaos: setup ## Hurt a cluster at random while the probe writes (MINUTES=30 SEED=… ON=embedded|nodes; docs/proof/failover.md)
+chaos: setup ## Hurt a cluster at random while the probe writes (MINUTES=30 SEED=… ON=embedded|nodes|overload; docs/proof/failover.md)
 	@hack/chaos $(or $(ON),embedded) $(ARGS)
 
 .PHONY: bench-failover

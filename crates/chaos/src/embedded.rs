@@ -87,7 +87,7 @@ pub struct Site {
     pub up: i32,
 }
 
-const CLUSTER: &str = "demo";
+const CLUSTER: &str = Site::CLUSTER;
 const INSTANCES: [&str; 3] = ["demo-1", "demo-2", "demo-3"];
 
 /// Asks until there is an answer.
@@ -105,6 +105,9 @@ async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn()
 }
 
 impl Site {
+    /// What the cluster is called.
+    pub const CLUSTER: &str = "demo";
+
     /// Hurts it while the probe writes, and says what came of that, once every instance is ready again.
     pub async fn round(&self, faults: &[Fault], apart: Duration) -> Result<Outcome, SiteError> {
         self.during(async |probe| {

@@ -8,6 +8,7 @@
 
 pub mod embedded;
 pub mod fault;
+pub mod overload;
 pub mod plan;
 pub mod record;
 pub mod report;

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use bellwether_core::election::Settings;
 use chaos::embedded::{Outcome, PATIENCE, Site, SiteError};
 use chaos::fault::Fault;
 use chaos::record::{Record, Told};
-use chaos::{plan, record, report};
+use chaos::{overload, plan, record, report};
 use clap::{Parser, Subcommand};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -28,6 +29,8 @@ struct Options {
 enum Chosen {
     /// Starts a cluster on this machine, and hurts it.
     Embedded(Embedded),
+    /// Starts a cluster on this machine, keeps everything busy, and says how close its primary came to losing its lead.
+    Overload(Overload),
     /// Prints a table for each file of records.
     Table {
         /// Files with records.
@@ -58,6 +61,22 @@ struct Embedded {
     records: PathBuf,
 }
 
+#[derive(Debug, clap::Args)]
+struct Overload {
+    /// The `bellwether` to try.
+    #[arg(long, value_name = "FILE")]
+    program: PathBuf,
+    /// For how long.
+    #[arg(long, default_value_t = 60)]
+    minutes: u64,
+    /// Threads that compute, beside the server's own sessions.
+    #[arg(long, default_value_t = 2)]
+    busy: usize,
+    /// Threads that write to the disk and flush it.
+    #[arg(long, default_value_t = 2)]
+    writers: usize,
+}
+
 fn known(name: &str) -> Result<Fault, String> {
     let all = || Fault::EMBEDDED.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(", ");
     Fault::named(name).filter(|fault| Fault::EMBEDDED.contains(fault)).ok_or_else(|| format!("there are: {}", all()))
@@ -67,6 +86,7 @@ fn known(name: &str) -> Result<Fault, String> {
 async fn main() -> ExitCode {
     let done = match Options::parse().command {
         Chosen::Embedded(options) => embedded(&options).await,
+        Chosen::Overload(options) => overloaded(&options).await,
         Chosen::Table { records } => table(&records),
     };
     match done {
@@ -104,6 +124,36 @@ async fn embedded(options: &Embedded) -> Result<bool, SiteError> {
         say(&format!("everything is kept in {}", directory.keep().display()));
     }
     Ok(done == Done::Clean)
+}
+
+/// Whether it kept its lead.
+async fn overloaded(options: &Overload) -> Result<bool, SiteError> {
+    let ended = asked_to_end()?;
+    let directory = tempfile::Builder::new().prefix("bellwether-overload-").tempdir()?;
+    let up = Up::start(&options.program, directory.path())?;
+    let lasting = Duration::from_secs(60 * options.minutes);
+    let load = overload::Load { lasting, busy: options.busy, writers: options.writers };
+    let run = async {
+        let site = Site { client: up.client(directory.path()).await?, up: up.pid() };
+        overload::run(&site, load, &directory.path().join("data").join("logs"), directory.path()).await
+    };
+    let told = tokio::select! {
+        told = run => told?,
+        signal = ended => return Err(SiteError::Wrong(format!("ended by {signal}"))),
+    };
+    let settings = Settings::default();
+    let (minutes, moved, flushed) = (options.minutes, told.after - told.before, told.flushed);
+    say(&format!("overloaded for {minutes} min, {flushed} MiB flushed beside it: the lead moved {moved} times"));
+    let promise = settings.promise.0;
+    match told.least {
+        Some(least) => say(&format!(
+            "of tenure, {least} ms were left at least when it was extended: a promise of {} ms instead of {promise} ms would \
+             have left nothing",
+            promise - least.min(promise)
+        )),
+        None => say(&format!("tenure was always extended in time to spare (promise of {promise} ms)")),
+    }
+    Ok(moved == 0)
 }
 
 /// How rounds ended.

@@ -1,4 +1,5 @@
-//! One cache for each kind that we look at. Secrets lose their contents before they are kept.
+//! One cache for each kind that we look at. Secrets lose their contents before they are kept, and pods what nobody reads: the caches of
+//! a thousand clusters are what an operator's memory is used for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +29,11 @@ impl Caches {
     /// Empty caches for these namespaces.
     pub fn new(namespaces: &Namespaces) -> Self {
         let children = Kind::ALL.into_iter().map(|kind| {
-            let strip: Option<fn(&mut Value)> = (kind == Kind::Secret).then_some(hide_contents);
+            let strip: Option<fn(&mut Value)> = match kind {
+                Kind::Secret => Some(hide_contents),
+                Kind::Pod => Some(drop_spec),
+                _ => None,
+            };
             (kind, Cache::new(Resource::Child(kind).api_resource(), GroupBy::Label(labels::CLUSTER), namespaces, strip))
         });
         Self {
@@ -87,9 +92,19 @@ fn hide_contents(secret: &mut Value) {
     }
 }
 
+/// A pod's spec can't change, and which one it was made with says an annotation; it is two thirds of the pod. Where the pod runs is all
+/// that anybody asks of it.
+fn drop_spec(pod: &mut Value) {
+    if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.retain(|field, _| field == "nodeName");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bellwether_core::fact::Fact;
+    use bellwether_core::observed;
     use serde_json::json as value;
 
     #[test]
@@ -118,5 +133,28 @@ mod tests {
         let text = kept["s"].to_string();
         assert!(!text.contains("aHVudGVyMg") && !text.contains("hunter2"), "{text}");
         assert_eq!(kept["s"]["data"], value!({"password": "AA==", "empty": ""}));
+    }
+    #[test]
+    fn of_a_pod_s_spec_only_the_node_is_kept_and_that_is_all_that_is_read_of_it() {
+        let caches = Caches::new(&Namespaces::All);
+        let pod = value!({
+            "metadata": {
+                "name": "orders-1", "namespace": "shop", "labels": {labels::CLUSTER: "orders"}, "uid": "1", "resourceVersion": "5",
+            },
+            "spec": {"nodeName": "node-1", "containers": [{"name": "postgres", "image": "postgres:17"}]},
+            "status": {"phase": "Running", "podIP": "10.0.0.7"},
+        });
+        caches.remember(Kind::Pod, Arc::new(pod.clone()));
+        let key = Key { namespace: "shop".into(), name: "orders".into() };
+        let kept = caches.listing(Kind::Pod, &key).items["orders-1"].clone();
+        assert_eq!(kept["spec"], value!({"nodeName": "node-1"}));
+
+        let seen = |pod: Value| {
+            let items = [("orders-1".to_owned(), Arc::new(pod))].into();
+            let children = [(Kind::Pod, Listing { complete: true, items })].into();
+            let raw = observed::Raw { cluster: Fact::Unknown, children, owner_password: Fact::Unknown };
+            observed::observe("shop", "orders", raw)
+        };
+        assert_eq!(format!("{:?}", seen(pod)), format!("{:?}", seen((*kept).clone())));
     }
 }

@@ -1,14 +1,16 @@
 //! Caches of what the API server holds, fed by watches.
 //!
 //! Only objects with a label of ours are asked for, and they are stored without what nobody reads (managed fields, kubectl's copy
-//! of what was applied): ten thousand foreign Secrets cost nothing here. Never: an object called absent before the first list was complete; an object put back to an older
+//! of what was applied): ten thousand foreign Secrets cost nothing here. Owners that nobody looked at lately are kept as text, which
+//! is a fraction of the memory. Never: an object called absent before the first list was complete; an object put back to an older
 //! version (our own write is remembered at once, while the watch may still be delivering what was before it).
 
 mod item;
+mod kept;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,11 +25,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::traffic::Silent;
 use item::Item;
+use kept::Kept;
 
 /// After so long the API server ends a watch, and it is begun again: no watch is ever silent for longer, even if nothing happens and
 /// there are no bookmarks. In seconds. A watch that is silent for longer is stalled and begun again too, so this is how old our view
 /// of the world may become without anybody noticing. A dozen watches that are begun every two minutes are no burden.
 pub const WATCH_ENDS_AFTER: u32 = 120;
+
+/// So many objects are asked for at once in a list. They are all in memory at the same time, unpacked: a hundred pods are some four
+/// megabytes.
+const PAGE: u32 = 100;
+
+/// So many owners' objects are open; those of the others are packed. One that changes is looked at again within moments, and not many
+/// do so at once.
+const OPEN: usize = 16;
 
 /// What nobody reads, of any kind: where it is, and its name. Both are often larger than all the rest, and the second repeats the
 /// contents of a Secret.
@@ -69,18 +80,44 @@ impl GroupBy {
     }
 }
 
-/// Objects are kept as JSON, and shared: every pass reads all of a cluster's, and few of them have changed since the last one.
-type Group = BTreeMap<String, Arc<Value>>;
+/// Open objects are shared: every pass reads all of a cluster's, and few of them have changed since the last one.
+type Group = BTreeMap<String, Kept>;
 
 #[derive(Debug, Default)]
 struct State {
     groups: BTreeMap<Key, Group>,
+    /// The owners whose objects may be open, the one that was touched last at the end.
+    open: VecDeque<Key>,
     /// Scopes (namespaces) whose first list is still to come.
     unlisted: BTreeSet<String>,
     /// The version of the last deletion that was seen.
     newest_deletion: u64,
     /// Objects of a list in progress, by scope.
-    listing: BTreeMap<String, Vec<Arc<Value>>>,
+    listing: BTreeMap<String, Vec<Listed>>,
+}
+
+#[derive(Debug)]
+struct Listed {
+    owner: Key,
+    name: String,
+    object: Kept,
+}
+
+impl State {
+    /// This owner is looked at, or changes. It pushes out the one for which that was longest ago.
+    fn touch(&mut self, key: &Key) {
+        if self.open.back() == Some(key) {
+            return;
+        }
+        let known = self.open.iter().position(|other| other == key).and_then(|at| self.open.remove(at));
+        self.open.push_back(known.unwrap_or_else(|| key.clone()));
+        if self.open.len() > OPEN
+            && let Some(cold) = self.open.pop_front()
+            && let Some(group) = self.groups.get_mut(&cold)
+        {
+            group.values_mut().for_each(Kept::pack);
+        }
+    }
 }
 
 /// A cache of one resource.
@@ -195,7 +232,10 @@ impl Cache {
 
     /// The objects of one owner, by name.
     pub fn group(&self, key: &Key) -> BTreeMap<String, Arc<Value>> {
-        self.locked().groups.get(key).cloned().unwrap_or_default()
+        let mut state = self.locked();
+        state.touch(key);
+        let Some(group) = state.groups.get_mut(key) else { return BTreeMap::new() };
+        group.iter_mut().map(|(name, kept)| (name.clone(), kept.open())).collect()
     }
 
     /// Every owner that has objects here.
@@ -233,7 +273,7 @@ impl Cache {
             "" => Api::all_with(client, &self.resource),
             namespace => Api::namespaced_with(client, namespace, &self.resource),
         };
-        let mut config = watcher::Config::default().timeout(WATCH_ENDS_AFTER);
+        let mut config = watcher::Config::default().timeout(WATCH_ENDS_AFTER).page_size(PAGE);
         if let Some(label) = self.selector() {
             config = config.labels(label);
         }
@@ -273,13 +313,26 @@ impl Cache {
                 vec![]
             }
             Event::InitApply(object) => {
-                self.locked().listing.entry(scope.to_owned()).or_default().push(object);
+                self.list(scope, object);
                 vec![]
             }
             Event::InitDone => self.listed(scope),
             Event::Apply(object) => self.put(object).into_iter().collect(),
             Event::Delete(object) => self.drop_deleted(&object).into_iter().collect(),
         }
+    }
+
+    /// One object of a list that is not complete yet. It may be one of thousands, so it is packed at once, unless its owner is being
+    /// looked at.
+    fn list(&self, scope: &str, object: Arc<Value>) {
+        let Some(owner) = self.owner(&object) else { return };
+        let name = name(&object).to_owned();
+        let mut object = Kept::new(object);
+        let mut state = self.locked();
+        if !state.open.contains(&owner) {
+            object.pack();
+        }
+        state.listing.entry(scope.to_owned()).or_default().push(Listed { owner, name, object });
     }
 
     /// A list is complete: it replaces everything of its scope. Every owner before and after hears of it, because what a
@@ -289,15 +342,13 @@ impl Cache {
         let items = state.listing.remove(scope).unwrap_or_default();
         let mut touched: BTreeSet<Key> =
             state.groups.keys().filter(|key| scope.is_empty() || key.namespace == scope).cloned().collect();
-        let old: BTreeMap<Key, Group> =
+        let mut old: BTreeMap<Key, Group> =
             touched.iter().filter_map(|key| Some((key.clone(), state.groups.remove(key)?))).collect();
-        for object in items {
-            let Some(key) = self.owner(&object) else { continue };
-            let name = name(&object).to_owned();
-            let newer =
-                old.get(&key).and_then(|group| group.get(&name)).filter(|kept| version(kept) > version(&object));
-            state.groups.entry(key.clone()).or_default().insert(name, newer.cloned().unwrap_or(object));
-            touched.insert(key);
+        for Listed { owner, name, object } in items {
+            let kept = old.get_mut(&owner).and_then(|group| group.remove(&name));
+            let newer = kept.filter(|kept| kept.version() > object.version());
+            state.groups.entry(owner.clone()).or_default().insert(name, newer.unwrap_or(object));
+            touched.insert(owner);
         }
         state.unlisted.remove(scope);
         self.listed.notify_waiters();
@@ -318,15 +369,17 @@ impl Cache {
 
     fn put(&self, object: Arc<Value>) -> Option<Key> {
         let key = self.owner(&object)?;
+        let (name, object) = (name(&object).to_owned(), Kept::new(object));
         let mut state = self.locked();
         let group = state.groups.entry(key.clone()).or_default();
         // The version that we wrote ourselves is news too: the answer to our write brought along whatever others had written just
         // before, and their own events, which are older, tell nobody any more.
-        let stale = group.get(name(&object)).is_some_and(|kept| version(kept) > version(&object));
+        let stale = group.get(&name).is_some_and(|kept| kept.version() > object.version());
         if stale {
             return None;
         }
-        group.insert(name(&object).to_owned(), object);
+        group.insert(name, object);
+        state.touch(&key);
         Some(key)
     }
 
@@ -337,7 +390,7 @@ impl Cache {
         state.newest_deletion = state.newest_deletion.max(version(object));
         if let Some(group) = state.groups.get_mut(&key) {
             let uid = |object: &Value| object["metadata"]["uid"].as_str().map(str::to_owned);
-            group.retain(|kept_name, kept| kept_name != name(object) || uid(kept) != uid(object));
+            group.retain(|kept_name, kept| kept_name != name(object) || uid(&kept.read()) != uid(object));
             if group.is_empty() {
                 state.groups.remove(&key);
             }
@@ -468,6 +521,59 @@ mod rules {
         cache.take("", Event::Delete(pod("a", "1", 7)));
         cache.remember(pod("a", "1", 6));
         assert!(cache.group(&owner()).is_empty());
+    }
+
+    fn of(owner: usize, version: u64) -> Arc<Value> {
+        let mut object = (*pod("a", "1", version)).clone();
+        object["metadata"]["labels"]["owner"] = owner.to_string().into();
+        Arc::new(object)
+    }
+    fn key_of(owner: usize) -> Key {
+        Key { namespace: "ns".into(), name: owner.to_string() }
+    }
+    fn is_packed(cache: &Cache, owner: usize) -> bool {
+        cache.locked().groups[&key_of(owner)].values().all(Kept::is_packed)
+    }
+
+    #[test]
+    fn an_owner_that_nobody_looked_at_lately_is_packed_and_says_the_same_when_it_is_looked_at_again() {
+        let cache = cache();
+        cache.take("", Event::Apply(of(0, 5)));
+        let before = cache.group(&key_of(0));
+        (1..OPEN).for_each(|other| drop(cache.take("", Event::Apply(of(other, 5)))));
+        assert!(!is_packed(&cache, 0), "as many are open as may be");
+        cache.group(&key_of(OPEN));
+        assert!(is_packed(&cache, 0) && !is_packed(&cache, 1));
+
+        let again = cache.group(&key_of(0));
+        assert_eq!(again, before);
+        assert!(Arc::ptr_eq(&again["a"], &cache.group(&key_of(0))["a"]), "the next look sees that nothing changed");
+        assert!(is_packed(&cache, 1), "the next in line went for it");
+    }
+
+    #[test]
+    fn a_list_of_thousands_is_packed_as_it_comes() {
+        let cache = cache();
+        cache.group(&key_of(1));
+        cache.take("", Event::Init);
+        (0..3).for_each(|owner| drop(cache.take("", Event::InitApply(of(owner, 5)))));
+        cache.take("", Event::InitDone);
+        assert_eq!([0, 1, 2].map(|owner| is_packed(&cache, owner)), [true, false, true], "1 is being looked at");
+    }
+
+    #[test]
+    fn what_is_packed_is_replaced_and_deleted_by_version_and_uid_as_anything_else() {
+        let cache = cache();
+        cache.take("", Event::Init);
+        cache.take("", Event::InitApply(of(0, 5)));
+        cache.take("", Event::InitDone);
+        assert!(cache.take("", Event::Apply(of(0, 4))).is_empty() && is_packed(&cache, 0), "older");
+        let mut another = (*of(0, 6)).clone();
+        another["metadata"]["uid"] = "2".into();
+        cache.take("", Event::Delete(Arc::new(another)));
+        assert!(is_packed(&cache, 0), "another life's deletion");
+        cache.take("", Event::Delete(of(0, 7)));
+        assert!(cache.keys().is_empty());
     }
 
     #[test]

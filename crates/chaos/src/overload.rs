@@ -1,0 +1,185 @@
+//! How close a primary comes to losing its lead while nothing is wrong but that everybody is busy.
+//!
+//! Every connection is taken and computes, other processes keep every core busy at the priority of the agents, and the disk that all
+//! volumes are on takes writes that are flushed at once. Its agent tells whenever less of its tenure was left than ever before when it
+//! was extended. From that follows how much shorter a promise could be. Never: a lead that moved and is not counted.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bellwether_api::names::Names;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use serde_json::Value;
+
+use crate::embedded::{Site, SiteError};
+
+/// Sessions compute for so long at a time; whoever's session was ended is connected again then.
+const TURN: Duration = Duration::from_secs(120);
+/// What is written before it is flushed.
+const BLOCK: usize = 4 << 20;
+/// A file is written over from its beginning when it has this size.
+const LARGEST: u64 = 256 << 20;
+/// How an agent says it.
+const SAID: &str = "of tenure was left when it was extended";
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// For how long.
+    pub lasting: Duration,
+    /// Threads that compute, beside the server's sessions.
+    pub busy: usize,
+    /// Threads that write and flush.
+    pub writers: usize,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The term before.
+    pub before: i32,
+    /// The term after: each more is a lead that moved.
+    pub after: i32,
+    /// The least that was left of tenure when it was extended, in milliseconds; nothing, if there was always plenty.
+    pub least: Option<u64>,
+    /// Mebibytes that were written and flushed beside the servers.
+    pub flushed: u64,
+}
+
+/// Loads the cluster whose pods' logs are in `logs`. `scratch` is a directory on the disk of its volumes.
+pub async fn run(site: &Site, load: Load, logs: &Path, scratch: &Path) -> Result<Told, SiteError> {
+    site.ready().await?;
+    let before = term(site).await?;
+    let began = Instant::now();
+    let neighbours = Neighbours::start(load, scratch)?;
+    while let Some(left) = load.lasting.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+        let Some(primary) = site.primary().await else { continue };
+        // A session that can't be had is for the verdict: the lead may have moved.
+        if let Err(error) = site.overload(&primary, left.min(TURN)).await {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if term(site).await? == before {
+                return Err(error);
+            }
+        }
+    }
+    let flushed = neighbours.end();
+    site.ready().await?;
+    Ok(Told { before, after: term(site).await?, least: least(logs)?, flushed })
+}
+
+async fn term(site: &Site) -> Result<i32, SiteError> {
+    let leases: Api<Lease> = Api::default_namespaced(site.client.clone());
+    let lease = leases.get(&Names::of(Site::CLUSTER).lease()).await?;
+    let term = lease.spec.and_then(|spec| spec.lease_transitions);
+    term.ok_or_else(|| SiteError::Wrong("the Lease has no term".to_owned()))
+}
+
+/// The least that any agent told of, in all logs.
+fn least(logs: &Path) -> Result<Option<u64>, SiteError> {
+    let mut least = None;
+    for entry in std::fs::read_dir(logs)? {
+        let text = std::fs::read_to_string(entry?.path())?;
+        least = least.into_iter().chain(text.lines().filter_map(left)).min();
+    }
+    Ok(least)
+}
+
+fn left(line: &str) -> Option<u64> {
+    let line: Value = serde_json::from_str(line).ok()?;
+    let said = line.get("message").or_else(|| line.pointer("/fields/message"))?.as_str()?;
+    let millis = line.get("millis").or_else(|| line.pointer("/fields/millis"))?.as_u64()?;
+    (said == SAID).then_some(millis)
+}
+
+/// What else runs on the machine. It ends with this.
+struct Neighbours {
+    over: Arc<AtomicBool>,
+    flushed: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Neighbours {
+    fn start(load: Load, scratch: &Path) -> std::io::Result<Self> {
+        let mut all = Self { over: Arc::default(), flushed: Arc::default(), threads: vec![] };
+        for number in 0..load.writers {
+            let path = scratch.join(format!("written-{number}"));
+            let file = OpenOptions::new().create(true).truncate(true).write(true).open(&path)?;
+            let (over, flushed) = (all.over.clone(), all.flushed.clone());
+            all.threads.push(std::thread::spawn(move || write(file, &path, &over, &flushed)));
+        }
+        for _ in 0..load.busy {
+            let over = all.over.clone();
+            all.threads.push(std::thread::spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            }));
+        }
+        Ok(all)
+    }
+
+    fn end(self) -> u64 {
+        let flushed = self.flushed.clone();
+        drop(self);
+        flushed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// Until it is over, or the disk takes no more.
+fn write(mut file: File, path: &PathBuf, over: &AtomicBool, flushed: &AtomicU64) {
+    let block = vec![0x5a_u8; BLOCK];
+    let mut at = 0;
+    while !over.load(Ordering::Relaxed) && file.write_all(&block).and_then(|()| file.sync_data()).is_ok() {
+        flushed.fetch_add((BLOCK >> 20) as u64, Ordering::Relaxed);
+        at += BLOCK as u64;
+        if at >= LARGEST {
+            at = 0;
+            if file.seek(SeekFrom::Start(0)).is_err() {
+                break;
+            }
+        }
+    }
+    // Nobody needs it any more.
+    let _ = std::fs::remove_file(path);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_is_taken_from_what_agents_say_and_from_nothing_else() {
+        let logs = tempfile::tempdir().unwrap();
+        let said = |millis: u64, what: &str| format!(r#"{{"level":"info","message":"{what}","millis":{millis}}}"#);
+        std::fs::write(logs.path().join("a.log"), format!("starting\n{}\n{}\n", said(1_900, SAID), said(3, "else")))
+            .unwrap();
+        assert_eq!(least(logs.path()).unwrap(), Some(1_900));
+        std::fs::write(logs.path().join("b.log"), said(1_700, SAID)).unwrap();
+        assert_eq!(least(logs.path()).unwrap(), Some(1_700));
+    }
+
+    #[test]
+    fn neighbours_write_and_end() {
+        let scratch = tempfile::tempdir().unwrap();
+        let load = Load { lasting: Duration::ZERO, busy: 1, writers: 1 };
+        let neighbours = Neighbours::start(load, scratch.path()).unwrap();
+        while neighbours.flushed.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        assert!(neighbours.end() > 0);
+        assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+    }
+}
