@@ -48,7 +48,7 @@ pub(crate) async fn drain(session: &Session, postmaster: i32) -> Result<(Timelin
     let until = Instant::now() + LEAVE;
     loop {
         let silent = session.silent_processes().await?;
-        let children = tree::descendants(postmaster, &tree::all()).into_iter().filter(|process| !process.zombie);
+        let children = tree::descendants(postmaster, &tree::all()).into_iter().filter(|process| !process.is_zombie());
         let writers: Vec<i32> = children.map(|process| process.pid).filter(|pid| !silent.contains(pid)).collect();
         if writers.is_empty() {
             break;

@@ -187,6 +187,7 @@ impl Instance {
         let began = Instant::now();
         let _watch = pulse::Watch::over(pulse::Patient {
             socket: self.places.socket.path().to_owned(),
+            postmaster: running.as_ref().and_then(|now| now.postmaster.pid()),
             replaceable: self.inputs.config.instances.len() > 1,
             news: self.news.clone(),
             complaints: self.complaints.clone(),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bellwether_core::contract::POSTGRES_PORT;
+use bellwether_core::election::Moment;
 use bellwether_core::instance::pulse::{BEAT, Heard, Pulse, Seen};
 use bellwether_core::wal::Lsn;
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Session, SqlError};
@@ -14,8 +15,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
+use crate::clock;
 use crate::election::News;
 use crate::logs::Complaints;
+use crate::process::doing::Sight;
 
 /// Between an answer and the next question.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -30,7 +33,10 @@ const GIVE_UP: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     answers: u64,
-    open: bool,
+    /// Since when a question is open.
+    open: Option<Moment>,
+    /// The process that is asked, where it is known.
+    backend: Option<i32>,
     recovers: bool,
     flush_awaited: Option<Lsn>,
 }
@@ -50,6 +56,8 @@ impl Drop for Watch {
 pub struct Patient {
     /// Where its socket is.
     pub socket: PathBuf,
+    /// Its postmaster, where it is known.
+    pub postmaster: Option<i32>,
     /// Whether others may be able to lead.
     pub replaceable: bool,
     /// Who is told when it is stuck.
@@ -74,17 +82,27 @@ impl Watch {
 async fn judge(patient: Patient, session: watch::Receiver<Told>, door: watch::Receiver<Told>) {
     let mut pulse = Pulse::new(patient.replaceable);
     let mut before = (0, 0);
+    let mut sight = Sight::default();
     let mut beat = tokio::time::interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         beat.tick().await;
         let (session, door) = (*session.borrow(), *door.borrow());
-        let seen = Seen {
+        let mut seen = Seen {
             session: heard(&session, before.0),
             door: heard(&door, before.1),
             recovers: door.recovers,
             flush_awaited: session.flush_awaited,
+            flush_starved: false,
         };
+        let doubted = seen.session == Heard::Nothing || seen.door == Heard::Nothing || pulse.doubts_disk();
+        // A server that answers is not looked at: that is a file for each process of the machine.
+        if let (true, Some(postmaster), Ok(now)) = (doubted, patient.postmaster, clock::now()) {
+            let doing = sight.look(postmaster, session.backend, door.open, now);
+            seen.session = if seen.session == Heard::Nothing { doing.session() } else { seen.session };
+            seen.door = if seen.door == Heard::Nothing { doing.door() } else { seen.door };
+            seen.flush_starved = doing.flush_starves();
+        }
         before = (session.answers, door.answers);
         if let Some(stuck) = pulse.beat(seen) {
             tracing::error!(why = %stuck, "PostgreSQL is stuck: it is killed");
@@ -98,7 +116,7 @@ async fn judge(patient: Patient, session: watch::Receiver<Told>, door: watch::Re
 fn heard(told: &Told, before: u64) -> Heard {
     match told.answers > before {
         true => Heard::Answer,
-        false if told.open => Heard::Nothing,
+        false if told.open.is_some() => Heard::Nothing,
         false => Heard::NotAsked,
     }
 }
@@ -107,12 +125,14 @@ fn heard(told: &Told, before: u64) -> Heard {
 async fn ask(socket: PathBuf, told: watch::Sender<Told>) {
     loop {
         if let Ok(session) = open(&socket).await {
+            told.send_modify(|told| (told.open, told.backend) = (clock::now().ok(), None));
+            let backend = session.backend().await.ok();
             loop {
-                told.send_modify(|told| told.open = true);
+                told.send_modify(|told| (told.open, told.backend) = (clock::now().ok(), backend));
                 let answer = session.flush_awaited().await;
                 let closed = answer.is_err() && !session.is_usable();
                 told.send_modify(|told| {
-                    told.open = false;
+                    told.open = None;
                     told.flush_awaited = answer.ok().flatten();
                     told.answers += u64::from(!closed);
                 });
@@ -129,7 +149,7 @@ async fn ask(socket: PathBuf, told: watch::Sender<Told>) {
 /// Opens a session and closes it. To be refused is an answer too: too many are connected, but the postmaster lives.
 async fn knock(socket: PathBuf, told: watch::Sender<Told>) {
     loop {
-        told.send_modify(|told| told.open = true);
+        told.send_modify(|told| told.open = told.open.or(clock::now().ok()));
         let (answers, recovers) = match open(&socket).await {
             Ok(_) | Err(SqlError::Refused { .. }) => (true, false),
             Err(SqlError::NotReady { .. }) => (true, true),
@@ -137,7 +157,7 @@ async fn knock(socket: PathBuf, told: watch::Sender<Told>) {
         };
         told.send_modify(|told| {
             told.recovers = recovers;
-            told.open = !answers;
+            told.open = told.open.filter(|_| !answers);
             told.answers += u64::from(answers);
         });
         tokio::time::sleep(if answers && !recovers { KNOCK_AGAIN } else { TRY_AGAIN }).await;

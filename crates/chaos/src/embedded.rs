@@ -23,7 +23,7 @@ use nix::unistd::Pid;
 use probe::check::{Rules, Verdict};
 use probe::{Access, Deadlines, Probe, Settings, Target, check, finals};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, overloaded_for};
 
 /// How long anything may take on a machine that does much else at the same time.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -33,17 +33,9 @@ const ENOUGH: u64 = 200;
 const AWAY: Duration = Duration::from_secs(20);
 /// How long standbys are frozen: less than the ten seconds after which a primary lets others try.
 const FROZEN: Duration = Duration::from_secs(8);
-/// How long a server is overloaded, unless somebody says otherwise.
-const OVERLOADED: Duration = Duration::from_secs(30);
-const OVERLOAD_SECONDS: &str = "BELLWETHER_OVERLOAD_SECONDS";
 /// Fewer connections than this are not all that a server has.
 const FEW: usize = 50;
 const LOOK_EVERY: Duration = Duration::from_millis(25);
-
-fn overloaded_for() -> Duration {
-    let said = std::env::var(OVERLOAD_SECONDS).ok().and_then(|said| said.parse().ok());
-    said.map_or(OVERLOADED, Duration::from_secs)
-}
 
 /// Why a round has no verdict.
 #[derive(Debug, thiserror::Error)]

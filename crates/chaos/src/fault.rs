@@ -1,6 +1,17 @@
 //! What is done to a cluster.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
+
+const OVERLOADED: Duration = Duration::from_secs(30);
+const OVERLOAD_SECONDS: &str = "BELLWETHER_OVERLOAD_SECONDS";
+
+/// How long a server is overloaded: half a minute, unless somebody says otherwise.
+pub fn overloaded_for() -> Duration {
+    let said = std::env::var(OVERLOAD_SECONDS).ok().and_then(|said| said.parse().ok());
+    said.map_or(OVERLOADED, Duration::from_secs)
+}
 
 /// One thing that is done. Unless it says otherwise, to the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

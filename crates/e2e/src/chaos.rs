@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ::chaos::fault::Fault;
+use ::chaos::fault::{Fault, overloaded_for};
 use ::chaos::record::{Record, Told};
 use ::chaos::{plan, record, report};
 use bellwether_core::instance::switchover::ANY;
@@ -30,9 +30,6 @@ const AFTER: Duration = Duration::from_secs(12);
 const LASTS: Duration = Duration::from_secs(20);
 /// A primary that can reach the API but no standby lets others try after ten seconds, and they after L more.
 const CUT_FROM_STANDBYS: Duration = Duration::from_secs(30);
-
-/// How long every connection is taken and every core is busy.
-const OVERLOADED: Duration = Duration::from_secs(30);
 /// More sessions than an application may have.
 const SESSIONS: usize = 120;
 
@@ -131,7 +128,7 @@ fn lasts(fault: Fault) -> Duration {
     match fault {
         Fault::CutFromStandbys => CUT_FROM_STANDBYS,
         Fault::ApiFrozen => LASTS,
-        Fault::Overload => OVERLOADED,
+        Fault::Overload => overloaded_for(),
         of_a_node if of_a_node.is_of_a_node() => LASTS,
         _ => Duration::ZERO,
     }
@@ -240,13 +237,14 @@ fn cut_for_a_while(node: Node, cuts: &[Cut], fault: Fault) -> Outcome {
 
 /// Everybody who is let in computes.
 fn overload(namespace: &Namespace<'_>) -> Outcome {
-    let seconds = OVERLOADED.as_secs();
+    let lasting = overloaded_for();
+    let seconds = lasting.as_secs();
     let compute = format!(
         "do $$ declare until timestamptz := clock_timestamp() + make_interval(secs => {seconds}); \
          begin while clock_timestamp() < until loop perform 1; end loop; end $$"
     );
     let session = format!("psql \"$(cat /app/uri)\" -c '{compute}' >/dev/null 2>&1 </dev/null &");
     in_client(namespace, &format!("for i in $(seq {SESSIONS}); do {session} done"))?;
-    std::thread::sleep(OVERLOADED);
+    std::thread::sleep(lasting);
     Ok(())
 }

@@ -11,7 +11,7 @@ use bellwether_core::object::Kind;
 use bellwether_core::observed::Listing;
 use bellwether_runtime::queue::Priority;
 use bellwether_runtime::watch::{Cache, GroupBy, Key, Namespaces};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::port::Resource;
 use crate::secrets;
@@ -29,7 +29,7 @@ impl Caches {
     /// Empty caches for these namespaces.
     pub fn new(namespaces: &Namespaces) -> Self {
         let children = Kind::ALL.into_iter().map(|kind| {
-            let strip: Option<fn(&mut Value)> = match kind {
+            let strip: Option<fn(&mut Arc<Value>)> = match kind {
                 Kind::Secret => Some(hide_contents),
                 Kind::Pod => Some(drop_spec),
                 _ => None,
@@ -81,8 +81,8 @@ pub fn priority(cache: &Cache) -> Priority {
 
 /// Which keys have a value is all that anybody asks of the cache. An address that was made with another password than the one beside it counts as
 /// none.
-fn hide_contents(secret: &mut Value) {
-    let Some(fields) = secret.as_object_mut() else { return };
+fn hide_contents(secret: &mut Arc<Value>) {
+    let Some(fields) = Arc::make_mut(secret).as_object_mut() else { return };
     fields.remove("stringData");
     let Some(data) = fields.get_mut("data").and_then(Value::as_object_mut) else { return };
     let outdated = secrets::outdated(|key| BASE64.decode(data.get(key)?.as_str()?).ok());
@@ -94,10 +94,12 @@ fn hide_contents(secret: &mut Value) {
 
 /// A pod's spec can't change, and which one it was made with says an annotation; it is two thirds of the pod. Where the pod runs is all
 /// that anybody asks of it.
-fn drop_spec(pod: &mut Value) {
-    if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
-        spec.retain(|field, _| field == "nodeName");
-    }
+fn drop_spec(pod: &mut Arc<Value>) {
+    let Some(fields) = pod.as_object() else { return };
+    let node = |spec: &Value| spec.get("nodeName").map(|node| json!({"nodeName": node})).unwrap_or_else(|| json!({}));
+    let kept =
+        |(field, value): (&String, &Value)| (field.clone(), if field == "spec" { node(value) } else { value.clone() });
+    *pod = Arc::new(fields.iter().map(kept).collect());
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Processes: who descends from whom, and who reaps whom.
+//! Processes: who descends from whom, who does what, and who reaps whom.
 
+pub mod doing;
 pub mod reaper;
 pub mod tree;

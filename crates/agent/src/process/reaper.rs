@@ -91,7 +91,7 @@ impl Children {
     fn reap_hidden(&self) -> usize {
         let me = std::process::id() as i32;
         let orphan = |process: &tree::Process| {
-            process.parent == me && process.zombie && !self.lock().known.contains(&process.pid)
+            process.parent == me && process.is_zombie() && !self.lock().known.contains(&process.pid)
         };
         tree::all().into_iter().filter(orphan).map(|process| reap(Pid::from_raw(process.pid))).sum()
     }

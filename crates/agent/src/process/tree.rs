@@ -20,8 +20,34 @@ pub struct Process {
     pub pid: i32,
     /// Its parent.
     pub parent: i32,
+    /// Whether it could run.
+    pub state: State,
+    /// The processor's time that it had, in ticks of the kernel's clock.
+    pub ticks: u64,
+    /// When it began, after the machine did, in the same.
+    pub started: u64,
+}
+
+/// Whether a process could run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It does, or would if it had a processor.
+    Runnable,
+    /// It waits for something to happen.
+    Asleep,
+    /// It waits for a disk, and nothing can disturb it.
+    Disk,
+    /// Somebody stopped it.
+    Stopped,
+    /// It is dead and waits to be reaped.
+    Zombie,
+}
+
+impl Process {
     /// Whether it is dead and waits to be reaped.
-    pub zombie: bool,
+    pub fn is_zombie(&self) -> bool {
+        self.state == State::Zombie
+    }
 }
 
 /// Every process that can be seen.
@@ -38,7 +64,17 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
-    Some(Process { pid, parent, zombie: matches!(state, "Z" | "X") })
+    let mut numbers = fields.skip(9).map(|field| field.parse::<u64>().unwrap_or(0));
+    let ticks = numbers.next().unwrap_or(0) + numbers.next().unwrap_or(0);
+    let started = numbers.nth(6).unwrap_or(0);
+    let state = match state {
+        "R" => State::Runnable,
+        "D" => State::Disk,
+        "T" | "t" => State::Stopped,
+        "Z" | "X" => State::Zombie,
+        _ => State::Asleep,
+    };
+    Some(Process { pid, parent, state, ticks, started })
 }
 
 /// The descendants of `root` among `processes`, parents before their children.
@@ -61,7 +97,8 @@ pub fn descendants(root: i32, processes: &[Process]) -> Vec<Process> {
 /// Kills the living descendants of `root` that aren't in `spared` or below one of those. Answers how many it found alive.
 pub fn kill_descendants(root: i32, spared: &BTreeSet<i32>) -> usize {
     let processes: Vec<Process> = all().into_iter().filter(|process| !spared.contains(&process.pid)).collect();
-    let alive: Vec<Process> = descendants(root, &processes).into_iter().filter(|process| !process.zombie).collect();
+    let alive: Vec<Process> =
+        descendants(root, &processes).into_iter().filter(|process| !process.is_zombie()).collect();
     // Children first: a postmaster that saw one of them die might otherwise begin to recover.
     for process in alive.iter().rev() {
         match kill(Pid::from_raw(process.pid), Signal::SIGKILL) {
@@ -78,14 +115,23 @@ mod tests {
     use super::*;
 
     fn process(pid: i32, parent: i32) -> Process {
-        Process { pid, parent, zombie: false }
+        Process { pid, parent, state: State::Asleep, ticks: 0, started: 0 }
     }
 
     #[test]
     fn a_name_with_parentheses_does_not_confuse() {
         assert_eq!(parse(7, "7 (a) b) S 3 7 7 0"), Some(process(7, 3)));
-        assert_eq!(parse(7, "7 (postgres: x) Z 3 7"), Some(Process { zombie: true, ..process(7, 3) }));
+        let dead = Process { state: State::Zombie, ..process(7, 3) };
+        assert_eq!(parse(7, "7 (postgres: x) Z 3 7"), Some(dead));
         assert_eq!(parse(7, ""), None);
+    }
+
+    #[test]
+    fn what_it_does_and_how_much_time_it_had_is_read() {
+        let busy = Process { state: State::Runnable, ticks: 37, started: 9_876, ..process(7, 3) };
+        assert_eq!(parse(7, "7 (postgres) R 3 7 7 0 -1 4194304 500 0 2 0 30 7 0 0 20 5 1 0 9876 1024"), Some(busy));
+        let stopped = Process { state: State::Stopped, started: 5, ..process(7, 3) };
+        assert_eq!(parse(7, "7 (postgres) T 3 7 7 0 -1 4194304 500 0 2 0 0 0 0 0 20 5 1 0 5 1024"), Some(stopped));
     }
 
     #[test]
@@ -104,6 +150,6 @@ mod tests {
     #[test]
     fn this_process_sees_itself() {
         let me = std::process::id() as i32;
-        assert!(all().iter().any(|process| process.pid == me && !process.zombie));
+        assert!(all().iter().any(|process| process.pid == me && !process.is_zombie()));
     }
 }

@@ -93,7 +93,7 @@ impl Home {
             let cwd = std::fs::read_link(format!("/proc/{}/cwd", process.pid)).unwrap_or_default();
             cwd.starts_with(here) || String::from_utf8_lossy(&read("cmdline")).contains(here)
         };
-        tree::all().into_iter().filter(|process| !process.zombie && mine(process)).collect()
+        tree::all().into_iter().filter(|process| !process.is_zombie() && mine(process)).collect()
     }
 }
 
@@ -173,7 +173,7 @@ fn postgres_user() -> Option<User> {
 }
 
 pub fn is_alive(pid: i32) -> bool {
-    tree::all().iter().any(|process| process.pid == pid && !process.zombie)
+    tree::all().iter().any(|process| process.pid == pid && !process.is_zombie())
 }
 
 /// Waits until it is so.

@@ -18,9 +18,10 @@ pub enum Durability {
 /// The timings. Those that others depend on travel: D in each request (E8), L in the Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Between two rounds of requests: a lost answer costs one second of a promise of four.
+    /// Between two rounds of requests: a lost answer costs half a second of a promise of three.
     pub ask_every: Span,
-    /// D. Three lost rounds in a row end it: fewer would demote on one retransmission, more would prolong every failover.
+    /// D. Four lost rounds in a row end it, or an agent that does not run for two seconds: in an hour in which every connection, core
+    /// and the disk were busy it came nowhere near that (docs/proof/failover.md). More would prolong every failover from a lost node.
     pub promise: Span,
     /// L. At least D (E11), and long enough for two attempts at a renewal after the first timed out.
     pub lease: Span,
@@ -35,7 +36,8 @@ pub struct Settings {
     pub stop_within: Span,
     /// The same for a shutdown in order, as a switchover begins.
     pub shut_down_within: Span,
-    /// The oldest promise's age at which renewing starts: one round was lost and the next is due.
+    /// The oldest promise's age at which renewing starts: two rounds were lost, or a slow network answers the second late. What is left
+    /// of tenure then is enough for an API server that takes a second.
     pub renew_after: Span,
     /// How long a candidate waits for the answers to its poll: a round trip, and a slow disk at the other end.
     pub poll: Span,
@@ -64,15 +66,15 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            ask_every: Span(1_000),
-            promise: Span(4_000),
+            ask_every: Span(500),
+            promise: Span(3_000),
             lease: Span(6_000),
             renew_every: Span(2_000),
             drift: Span(100),
             stop_budget: Span(500),
             stop_within: Span(3_000),
             shut_down_within: Span(15_000),
-            renew_after: Span(1_500),
+            renew_after: Span(1_250),
             poll: Span(300),
             last_poll: Span(2_000),
             defer: Span(400),

@@ -23,14 +23,25 @@ fn lease(version: u64, holder: MemberId, term: u64) -> LeaseView {
             term: Some(Term(term)),
             members: [ME, OTHER].into_iter().collect(),
             sync: Sync::only(Voters::new(1, [ME].into_iter().collect())),
-            duration: Settings::default().lease,
+            duration: settings().lease,
             edition: Edition(0),
         },
     }
 }
 
+/// Timings for these tests, whatever the defaults are.
+fn settings() -> Settings {
+    Settings {
+        ask_every: Span(1_000),
+        promise: Span(4_000),
+        renew_after: Span(1_500),
+        lease: Span(6_000),
+        ..Settings::default()
+    }
+}
+
 fn started() -> State {
-    State::new(Settings::default(), ME, Incarnation(1), Memory::default())
+    State::new(settings(), ME, Incarnation(1), Memory::default())
 }
 
 fn seen(version: u64, holder: MemberId, term: u64) -> Event {
@@ -203,7 +214,7 @@ fn every_set_of_voters_that_can_acknowledge_meets_those_a_candidate_must_hear() 
 #[test]
 fn settings_under_which_a_restart_would_break_a_promise_are_refused() {
     assert_eq!(Settings::default().check(), Ok(()));
-    let unsound = Settings { lease: Span(3_000), ..Settings::default() };
+    let unsound = Settings { lease: Span(2_999), ..Settings::default() };
     assert!(matches!(unsound.check(), Err(Unsound::LeaseShorterThanPromise { .. })));
 }
 
@@ -377,7 +388,7 @@ fn what_can_t_be_stopped_does_not_hold_the_lead_and_consents_to_nobody() {
 fn e11_a_restarted_member_waits_longer_than_any_promise_it_may_have_forgotten() {
     let mut state = started();
     step(&mut state, seen(5, OTHER, 3), Moment(100));
-    let settings = Settings::default();
+    let settings = settings();
     assert_eq!(read_of(&step(&mut state, Event::Tick, Moment(100).plus(settings.promise))), None);
 }
 
@@ -385,7 +396,7 @@ fn e11_a_restarted_member_waits_longer_than_any_promise_it_may_have_forgotten() 
 fn e13_a_pod_made_again_on_its_volume_is_the_same_member_restarted() {
     let mut before = started();
     step(&mut before, seen(5, OTHER, 3), Moment(100));
-    let mut state = State::new(Settings::default(), ME, Incarnation(2), before.memory().clone());
+    let mut state = State::new(settings(), ME, Incarnation(2), before.memory().clone());
     step(&mut state, seen(5, OTHER, 3), Moment(50));
     assert_eq!(read_of(&step(&mut state, Event::Tick, Moment(6_049))), None, "it may have promised, and waits");
     assert!(read_of(&step(&mut state, Event::Tick, Moment(6_050))).is_some(), "then it campaigns");
@@ -393,7 +404,7 @@ fn e13_a_pod_made_again_on_its_volume_is_the_same_member_restarted() {
 
 #[test]
 fn e13_one_with_another_volume_is_no_member_so_it_knocks_and_does_not_campaign() {
-    let mut state = State::new(Settings::default(), MemberId(0x11), Incarnation(1), Memory::default());
+    let mut state = State::new(settings(), MemberId(0x11), Incarnation(1), Memory::default());
     step(&mut state, seen(5, OTHER, 3), Moment(100));
     let effects = step(&mut state, Event::Tick, Moment(60_000));
     assert_eq!(read_of(&effects), None);
@@ -477,7 +488,7 @@ fn e14_one_that_asked_in_vain_asks_again_only_after_those_who_yielded_may_have_a
     let asked = step(&mut state, Event::Lease { read, sight: Fact::Known(lease(6, OTHER, 2)) }, Moment(300));
     step(&mut state, cut_at(10), Moment(300));
     assert_eq!(write_of(&step(&mut state, answer_to(&asked, 3, 11), Moment(400))), None, "the other has more");
-    let settings = Settings::default();
+    let settings = settings();
     let longest = settings.promise.0 + 4 * settings.defer.0;
     for now in (400..=400 + longest).step_by(100).map(Moment) {
         assert_eq!(read_of(&step(&mut state, Event::Tick, now)), None, "the other stands back at {now:?}");
@@ -573,7 +584,7 @@ fn who_takes_over_records_whose_rules_it_found() {
         ME,
         Term(4),
         any(2, &[OTHER, THIRD]),
-        &Settings::default(),
+        &settings(),
     );
     let leaders: Vec<_> = taken.sync.rules().map(|rule| rule.former).collect();
     assert_eq!(leaders, [Some(OTHER), Some(THIRD), None]);

@@ -154,6 +154,13 @@ impl Session {
         })
     }
 
+    /// The process that serves this session.
+    pub async fn backend(&self) -> Result<i32, SqlError> {
+        const WHAT: &str = "ask who serves this session";
+        let row = self.within(WHAT, self.client.query_one("select pg_backend_pid() as v", &[])).await?;
+        Answer { what: WHAT, row: &row }.get("v")
+    }
+
     /// Whether it is in recovery.
     pub async fn in_recovery(&self) -> Result<bool, SqlError> {
         const WHAT: &str = "ask whether it is in recovery";

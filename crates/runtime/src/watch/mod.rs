@@ -127,7 +127,7 @@ pub struct Cache {
     pub resource: ApiResource,
     group_by: GroupBy,
     /// Takes out what nobody may keep in memory (contents of Secrets), beside what is never kept.
-    strip: Option<fn(&mut Value)>,
+    strip: Option<fn(&mut Arc<Value>)>,
     state: Mutex<State>,
     listed: Notify,
     /// How often a watch broke.
@@ -164,7 +164,7 @@ impl Cache {
         resource: ApiResource,
         group_by: GroupBy,
         namespaces: &Namespaces,
-        strip: Option<fn(&mut Value)>,
+        strip: Option<fn(&mut Arc<Value>)>,
     ) -> Arc<Self> {
         let state = State { unlisted: namespaces.scopes().into_iter().collect(), ..State::default() };
         Arc::new(Self {
@@ -408,7 +408,7 @@ impl Cache {
             }
         }
         if let Some(strip) = self.strip {
-            strip(Arc::make_mut(object));
+            strip(object);
         }
     }
 
