@@ -54,6 +54,8 @@ const CHECKPOINT: Duration = Duration::from_secs(5);
 const HURRIED: Duration = Duration::from_secs(5);
 /// How long is looked for how much time there is.
 const LOOK_AT_GRACE: Duration = Duration::from_millis(200);
+/// How long the endpoint is left to whoever was handed over to. It publishes its own in half a second; one that has not after this is in trouble.
+const TAKES_OVER: Duration = Duration::from_secs(2);
 /// How often a volume is tried that another agent holds.
 const LOCK_AGAIN: Duration = Duration::from_millis(200);
 /// How often what is missing at the start is looked for again.
@@ -130,12 +132,21 @@ async fn run(environment: Environment) -> Result<ExitCode, StartError> {
     let leaving =
         Leaving { election, socket, pods: kube::Api::namespaced(client.clone(), &instance.environment.namespace) };
     let environment = instance.environment.clone();
-    let request = tokio::select! {
+    let (request, heir) = tokio::select! {
         never = instance.live(&mut running) => match never {},
         error = ended(&mut driver) => return Err(error),
-        request = leaving.handed_over(&mut asked, &environment) => request,
+        left = leaving.handed_over(&mut asked, &environment) => left,
     };
-    Ok(stop_in_order(&instance, client, running.map(|running| running.postmaster), &mut stopping, request).await)
+    Ok(stop_in_order(&instance, client, running.map(|running| running.postmaster), &mut stopping, request, heir).await)
+}
+
+/// Whether somebody else is about to lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heir {
+    /// It was handed over to.
+    Expected,
+    /// This one did not lead, or nobody could take over.
+    None,
 }
 
 /// What it takes to leave in order.
@@ -151,10 +162,10 @@ impl Leaving {
         &self,
         stopping: &mut watch::Receiver<Option<StopRequest>>,
         environment: &Environment,
-    ) -> StopRequest {
+    ) -> (StopRequest, Heir) {
         let request = asked_to_stop(stopping).await;
         if !self.election.leads() || !self.election.could_hand_over() {
-            return request;
+            return (request, Heir::None);
         }
         if self.hurried(environment).await {
             tracing::info!("asked to stop, and no time for it: another takes over at once");
@@ -165,7 +176,7 @@ impl Leaving {
             self.election.wish(Wish::Switchover(None));
         }
         let _ = tokio::time::timeout(HAND_OVER, self.election.until_handed_over()).await;
-        request
+        (request, if self.election.leads() { Heir::None } else { Heir::Expected })
     }
 
     /// Whether PostgreSQL has to be killed for another to lead in time. Only where every acknowledged commit is on a standby: else what it
@@ -401,6 +412,7 @@ async fn stop_in_order(
     postmaster: Option<Postmaster>,
     stopping: &mut watch::Receiver<Option<StopRequest>>,
     request: StopRequest,
+    heir: Heir,
 ) -> ExitCode {
     instance.board.report(|report| {
         report.accepts_sql = false;
@@ -412,7 +424,13 @@ async fn stop_in_order(
             None => End::Code(0),
         }
     };
-    let (end, withdrawn) = tokio::join!(stopped, tokio::time::timeout(DEADLINE, instance.endpoint.withdraw()));
+    let withdrawn = async {
+        if heir == Heir::Expected {
+            instance.endpoint.until_elsewhere(TAKES_OVER).await;
+        }
+        tokio::time::timeout(DEADLINE, instance.endpoint.withdraw()).await
+    };
+    let (end, withdrawn) = tokio::join!(stopped, withdrawn);
     if !matches!(withdrawn, Ok(Ok(()))) {
         tracing::warn!("the read-write endpoint may still lead here");
     }

@@ -58,7 +58,8 @@ pub fn run(world: &World, wanted: &Wanted<'_>) -> Outcome<bool> {
     let first = before.map(|record| record.round + 1).max().unwrap_or(0);
     world.with_chart()?;
     let namespace = world.namespace("chaos")?;
-    namespace.ready_cluster("demo", &json!({}))?;
+    // Each takeover begins a copy of the segment that is being written, and a small volume has no room for dozens of them in minutes.
+    namespace.ready_cluster("demo", &json!({"storage": {"size": "4Gi"}}))?;
     probed::put_client(world, &namespace)?;
     let (began, mut done) = (Instant::now(), vec![]);
     for number in first.. {

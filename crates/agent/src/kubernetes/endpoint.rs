@@ -4,6 +4,7 @@
 //! already right.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use bellwether_api::labels;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -12,6 +13,8 @@ use serde_json::{Value, json};
 
 use super::{ApiError, call};
 use crate::environment::Environment;
+
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// The `rw` EndpointSlice.
 #[derive(Clone, Debug)]
@@ -51,6 +54,17 @@ impl Endpoint {
     pub async fn take_over(&self) -> Result<(), ApiError> {
         tracing::info!(address = %self.address, "publishing the read-write endpoint");
         self.apply(json!([self.here()]), None).await
+    }
+
+    /// Waits until it leads elsewhere, for so long. A proxy that has just applied one change applies the next a second later: where another is about to
+    /// lead, its write is to be the only one.
+    pub async fn until_elsewhere(&self, patience: Duration) {
+        let elsewhere = async {
+            while !matches!(self.leads_here().await, Ok((false, _))) {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        let _ = tokio::time::timeout(patience, elsewhere).await;
     }
 
     /// Makes it lead nowhere, if it leads here: clients are refused at once instead of waiting for an address that is gone.
