@@ -20,7 +20,7 @@ pub enum Durability {
 pub struct Settings {
     /// Between two rounds of requests: a lost answer costs half a second of a promise of three.
     pub ask_every: Span,
-    /// D. Four lost rounds in a row end it, or an agent that does not run for two seconds: in an hour in which every connection, core
+    /// D. Four lost rounds in a row end it, or an agent that does not run for two seconds: while every connection, core
     /// and the disk were busy it came nowhere near that (docs/proof/failover.md). More would prolong every failover from a lost node.
     pub promise: Span,
     /// L. At least D (E11), and long enough for two attempts at a renewal after the first timed out.
