@@ -143,7 +143,10 @@ async fn overloaded(options: &Overload) -> Result<bool, SiteError> {
     };
     let settings = Settings::default();
     let (minutes, moved, flushed) = (options.minutes, told.after - told.before, told.flushed);
-    say(&format!("overloaded for {minutes} min, {flushed} MiB flushed beside it: the lead moved {moved} times"));
+    let killed = told.killed;
+    say(&format!(
+        "overloaded for {minutes} min, {flushed} MiB flushed beside it: the lead moved {moved} times, {killed} servers were killed as stuck"
+    ));
     let promise = settings.promise.0;
     match told.least {
         Some(least) => say(&format!(
@@ -153,7 +156,7 @@ async fn overloaded(options: &Overload) -> Result<bool, SiteError> {
         )),
         None => say(&format!("tenure was always extended in time to spare (promise of {promise} ms)")),
     }
-    Ok(moved == 0)
+    Ok(moved == 0 && killed == 0)
 }
 
 /// How rounds ended.

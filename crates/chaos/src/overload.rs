@@ -2,7 +2,8 @@
 //!
 //! Every connection is taken and computes, other processes keep every core busy at the priority of the agents, and the disk that all
 //! volumes are on takes writes that are flushed at once. Its agent tells whenever less of its tenure was left than ever before when it
-//! was extended. From that follows how much shorter a promise could be. Never: a lead that moved and is not counted.
+//! was extended. From that follows how much shorter a promise could be. Never: a lead that moved, or a
+//! server that was killed and started again in the same term, and is not counted.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
@@ -25,8 +26,12 @@ const TURN: Duration = Duration::from_secs(120);
 const BLOCK: usize = 4 << 20;
 /// A file is written over from its beginning when it has this size.
 const LARGEST: u64 = 256 << 20;
-/// How an agent says it.
-const SAID: &str = "of tenure was left when it was extended";
+/// Before somebody is looked for again who leads.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// How an agent says how much was left.
+const LEFT: &str = "of tenure was left when it was extended";
+/// How an agent says that it took its server for stuck.
+const KILLED: &str = "PostgreSQL is stuck: it is killed";
 
 /// How much of everything.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +51,8 @@ pub struct Told {
     pub before: i32,
     /// The term after: each more is a lead that moved.
     pub after: i32,
+    /// How often a server was taken for stuck, and killed.
+    pub killed: usize,
     /// The least that was left of tenure when it was extended, in milliseconds; nothing, if there was always plenty.
     pub least: Option<u64>,
     /// Mebibytes that were written and flushed beside the servers.
@@ -59,7 +66,10 @@ pub async fn run(site: &Site, load: Load, logs: &Path, scratch: &Path) -> Result
     let began = Instant::now();
     let neighbours = Neighbours::start(load, scratch)?;
     while let Some(left) = load.lasting.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
-        let Some(primary) = site.primary().await else { continue };
+        let Some(primary) = site.primary().await else {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            continue;
+        };
         // A session that can't be had is for the verdict: the lead may have moved.
         if let Err(error) = site.overload(&primary, left.min(TURN)).await {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -70,7 +80,8 @@ pub async fn run(site: &Site, load: Load, logs: &Path, scratch: &Path) -> Result
     }
     let flushed = neighbours.end();
     site.ready().await?;
-    Ok(Told { before, after: term(site).await?, least: least(logs)?, flushed })
+    let said = Said::read(logs)?;
+    Ok(Told { before, after: term(site).await?, killed: said.killed, least: said.least, flushed })
 }
 
 async fn term(site: &Site) -> Result<i32, SiteError> {
@@ -80,21 +91,31 @@ async fn term(site: &Site) -> Result<i32, SiteError> {
     term.ok_or_else(|| SiteError::Wrong("the Lease has no term".to_owned()))
 }
 
-/// The least that any agent told of, in all logs.
-fn least(logs: &Path) -> Result<Option<u64>, SiteError> {
-    let mut least = None;
-    for entry in std::fs::read_dir(logs)? {
-        let text = std::fs::read_to_string(entry?.path())?;
-        least = least.into_iter().chain(text.lines().filter_map(left)).min();
-    }
-    Ok(least)
+/// What agents said, in all logs.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Said {
+    killed: usize,
+    least: Option<u64>,
 }
 
-fn left(line: &str) -> Option<u64> {
-    let line: Value = serde_json::from_str(line).ok()?;
-    let said = line.get("message").or_else(|| line.pointer("/fields/message"))?.as_str()?;
-    let millis = line.get("millis").or_else(|| line.pointer("/fields/millis"))?.as_u64()?;
-    (said == SAID).then_some(millis)
+impl Said {
+    fn read(logs: &Path) -> std::io::Result<Self> {
+        let mut said = Self::default();
+        for entry in std::fs::read_dir(logs)? {
+            std::fs::read_to_string(entry?.path())?.lines().for_each(|line| said.hear(line));
+        }
+        Ok(said)
+    }
+
+    fn hear(&mut self, line: &str) {
+        // A line that is no JSON is none of an agent's.
+        let Ok(line) = serde_json::from_str::<Value>(line) else { return };
+        if line["message"] == KILLED {
+            self.killed += 1;
+        } else if line["message"] == LEFT {
+            self.least = self.least.into_iter().chain(line["millis"].as_u64()).min();
+        }
+    }
 }
 
 /// What else runs on the machine. It ends with this.
@@ -161,14 +182,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_is_taken_from_what_agents_say_and_from_nothing_else() {
+    fn kills_and_the_least_are_taken_from_what_agents_say_and_from_nothing_else() {
         let logs = tempfile::tempdir().unwrap();
         let said = |millis: u64, what: &str| format!(r#"{{"level":"info","message":"{what}","millis":{millis}}}"#);
-        std::fs::write(logs.path().join("a.log"), format!("starting\n{}\n{}\n", said(1_900, SAID), said(3, "else")))
+        std::fs::write(logs.path().join("a.log"), format!("starting\n{}\n{}\n", said(1_900, LEFT), said(3, "else")))
             .unwrap();
-        assert_eq!(least(logs.path()).unwrap(), Some(1_900));
-        std::fs::write(logs.path().join("b.log"), said(1_700, SAID)).unwrap();
-        assert_eq!(least(logs.path()).unwrap(), Some(1_700));
+        assert_eq!(Said::read(logs.path()).unwrap(), Said { killed: 0, least: Some(1_900) });
+        std::fs::write(logs.path().join("b.log"), format!("{}\n{}\n", said(1_700, LEFT), said(0, KILLED))).unwrap();
+        assert_eq!(Said::read(logs.path()).unwrap(), Said { killed: 1, least: Some(1_700) });
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One object in a cache: as JSON while its owner is being looked at, as text the rest of the time.
 //!
-//! A tree of JSON takes five to ten times the memory of its text, and of a thousand clusters a few are looked at in any one moment.
+//! A tree of JSON takes more memory than its text, and of a thousand clusters a few are looked at in any one moment.
 
 use std::sync::Arc;
 

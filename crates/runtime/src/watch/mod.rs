@@ -2,7 +2,7 @@
 //!
 //! Only objects with a label of ours are asked for, and they are stored without what nobody reads (managed fields, kubectl's copy
 //! of what was applied): ten thousand foreign Secrets cost nothing here. Owners that nobody looked at lately are kept as text, which
-//! is a fraction of the memory. Never: an object called absent before the first list was complete; an object put back to an older
+//! takes less memory. Never: an object called absent before the first list was complete; an object put back to an older
 //! version (our own write is remembered at once, while the watch may still be delivering what was before it).
 
 mod item;
