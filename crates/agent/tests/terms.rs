@@ -10,6 +10,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support_cluster::{Cluster, superuser};
 
+/// How a leader that hears no voter says that it gives way.
+const STOOD_BACK: &str = "no voter was heard for long";
 /// In the log of an agent whose log is not the beginning of its leader's.
 const PARTS: &str = "this log parts from the leader's";
 
@@ -113,6 +115,8 @@ async fn commit_waits_for_whoever_has_heard_of_the_term() -> bool {
     if commit.is_finished() || root.written().await.is_err() {
         let ended = commit.await.unwrap();
         assert!(ended.is_err(), "acknowledged on the word of one that follows another term");
+        let said = cluster.said("orders-1");
+        assert!(said.contains(STOOD_BACK), "the commit ended by {ended:?}, and nobody stood back: {said}");
         return false;
     }
 
