@@ -231,9 +231,15 @@ mod tests {
         assert_eq!(name.to_string(), "0000000300000016000000B3");
         assert_eq!(name.start(SIZE), Lsn(0x16_B300_0000));
         assert_eq!("0000000300000016000000B3".parse(), Ok(name));
-        assert_eq!(SegmentName::numbered(Timeline(3), name.number(SIZE) + 1, SIZE).to_string(), "0000000300000016000000B4");
+        assert_eq!(
+            SegmentName::numbered(Timeline(3), name.number(SIZE) + 1, SIZE).to_string(),
+            "0000000300000016000000B4"
+        );
         let last = SegmentName::of(Timeline(1), Lsn(0xFFFF_FFFF), SIZE);
-        assert_eq!(SegmentName::numbered(Timeline(1), last.number(SIZE) + 1, SIZE).to_string(), "000000010000000100000000");
+        assert_eq!(
+            SegmentName::numbered(Timeline(1), last.number(SIZE) + 1, SIZE).to_string(),
+            "000000010000000100000000"
+        );
     }
 
     #[test]
@@ -253,7 +259,9 @@ mod tests {
 
     #[test]
     fn what_is_not_a_file_of_the_log_is_refused() {
-        for name in ["", "x", "..", "00000001000000000000000g", "00000001.histor", "0000000a.history", "../../etc/passwd"] {
+        for name in
+            ["", "x", "..", "00000001000000000000000g", "00000001.histor", "0000000a.history", "../../etc/passwd"]
+        {
             assert!(name.parse::<WalFile>().is_err(), "{name}");
         }
         assert_eq!(WalFile::of_key("wal/00000002/000000010000000000000002.zst"), None, "in another timeline's place");

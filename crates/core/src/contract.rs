@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use bellwether_api::v1::{DurabilityMode, Initdb, InstanceRole, InstanceState};
+use bellwether_api::v1::{BackupStore, DurabilityMode, Initdb, InstanceRole, InstanceState};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::instance::space::VolumeKind;
 use crate::object;
-use crate::wal::{SystemIdentifier, Timeline};
+use crate::wal::{Lsn, SystemIdentifier, Timeline};
 
 /// Names of the environment variables that a pod's container gets.
 pub mod env {
@@ -161,6 +161,9 @@ pub struct InstanceConfig {
     /// The primary that is to restart PostgreSQL in place, because nothing but lower values wait for it ([`Report::lowered`]).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
+    /// Where backups and the log go; nothing where no store is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archive: Option<Archive>,
 }
 
 impl InstanceConfig {
@@ -195,6 +198,33 @@ pub struct Restart {
     pub instance: String,
     /// The term in which it leads.
     pub term: u64,
+}
+
+/// Where backups and the log of a cluster go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Archive {
+    /// The store.
+    pub store: BackupStore,
+    /// One life of the database: nobody else ever writes where this one does, also not a cluster that was restored from it.
+    pub incarnation: String,
+    /// The backup that is to be taken now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<BackupOrder>,
+}
+
+/// A backup that is to be taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackupOrder {
+    /// The `Backup`'s name.
+    pub backup: String,
+    /// Its UID.
+    pub uid: String,
+    /// Which attempt it is, counted from 1.
+    pub attempt: i32,
+    /// The instance that takes it.
+    pub instance: String,
 }
 
 /// Which parameters an agent speaks of ([`Report::parameters`]).
@@ -238,8 +268,67 @@ pub struct Report {
     pub identity: Option<String>,
     /// On a primary: the instances that it keeps a replication slot for. Nothing by others, or by an older agent.
     pub slots: Option<Vec<String>>,
+    /// On a primary with an archive: what is wrong with it, or nothing. Nothing by others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archiving: Option<Archiving>,
+    /// The backup that it was told to take, until it is told of none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupReport>,
     /// Version of the agent.
     pub agent_version: String,
+}
+
+/// How the archive of the log is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Archiving {
+    /// Why the log does not get into the store; nothing when it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failing: Option<String>,
+}
+
+/// What became of a backup that an instance was told to take.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackupReport {
+    /// The `Backup`'s UID.
+    pub uid: String,
+    /// Which attempt.
+    pub attempt: i32,
+    /// How far it is.
+    pub state: BackupState,
+    /// What it is doing, in tens of per cent, or why it failed; for people.
+    pub message: Option<String>,
+    /// Its name in the store.
+    pub id: Option<String>,
+    /// The archive in the store: the directory below the store's URL.
+    pub archive: Option<String>,
+    /// When it was begun.
+    pub started: Option<Timestamp>,
+    /// When it ended.
+    pub ended: Option<Timestamp>,
+    /// Bytes of the database's files.
+    pub bytes: Option<u64>,
+    /// Bytes in the store.
+    pub stored: Option<u64>,
+    /// The timeline.
+    pub timeline: Option<Timeline>,
+    /// Where recovery begins.
+    pub start: Option<Lsn>,
+    /// What recovery must reach.
+    pub stop: Option<Lsn>,
+}
+
+/// How far a backup is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BackupState {
+    /// Under way.
+    #[default]
+    Running,
+    /// All of it was read back from the store.
+    Completed,
+    /// It failed, and may succeed when it is tried again.
+    Failed,
 }
 
 /// Where the leader is: the annotation [`bellwether_api::labels::LEADER`] on the Lease.
@@ -259,7 +348,7 @@ pub struct Detail {
     /// The report as last written.
     pub report: Report,
     /// The write position on a primary, the replayed one on a standby.
-    pub lsn: Option<crate::wal::Lsn>,
+    pub lsn: Option<Lsn>,
     /// Bytes not replayed yet, on a standby.
     pub lag_bytes: Option<u64>,
     /// Seconds since the last replayed transaction on a standby that has something to replay; 0 when it has replayed all.

@@ -16,8 +16,9 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::select;
 
 use crate::v1::{
-    AntiAffinity, Automation, AutomationGate, BackupPolicy, Bootstrap, Durability, DurabilityMode, Initdb,
-    LocaleProvider, Monitoring, OnDelete, PostgresCluster, PostgresClusterSpec, Scheduling, Storage, WalStorage,
+    AntiAffinity, Automation, AutomationGate, BackupPolicy, BackupStore, Bootstrap, Durability, DurabilityMode, Initdb,
+    LocaleProvider, Monitoring, OnDelete, PostgresCluster, PostgresClusterSpec, Scheduling, SecretName, Storage,
+    WalStorage,
 };
 use crate::versions;
 
@@ -150,7 +151,16 @@ fn gates() -> impl Strategy<Value = AutomationGate> {
 }
 
 fn backup() -> impl Strategy<Value = BackupPolicy> {
-    (schedules(), "[1-9][0-9]{0,3}[hdwmy]").prop_map(|(schedule, retention)| BackupPolicy { schedule, retention })
+    let store =
+        ("(s3|gs|az)://[a-z0-9]{3,10}(/[a-z0-9]{1,5}){0,2}", option::of("[a-z]{1,8}")).prop_map(|(url, secret)| {
+            let credentials = secret.map(|name| SecretName { name });
+            BackupStore { url, credentials, ..BackupStore::default() }
+        });
+    (schedules(), "[1-9][0-9]{0,3}[hdwmy]", option::of(store)).prop_map(|(schedule, retention, store)| BackupPolicy {
+        schedule,
+        retention,
+        store,
+    })
 }
 
 fn initdb() -> impl Strategy<Value = Initdb> {

@@ -6,8 +6,27 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt as _;
 use serde_json::{Map, Value, json};
 
-use super::PostgresCluster;
-use super::fields::{Field, fields};
+use super::fields::{Field, backup_fields, fields};
+use super::{Backup, PostgresCluster};
+
+/// Every definition to install.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    vec![crd(), backup_crd()]
+}
+
+/// The CustomResourceDefinition of [`Backup`].
+///
+/// # Panics
+/// As [`crd`].
+pub fn backup_crd() -> CustomResourceDefinition {
+    let mut crd = serde_json::to_value(Backup::crd()).expect("a CRD is JSON");
+    let schema = crd.pointer_mut("/spec/versions/0/schema/openAPIV3Schema").expect("the derive makes a schema");
+    drop_nullable(schema);
+    for field in backup_fields() {
+        finish(schema, &field);
+    }
+    serde_json::from_value(crd).expect("bounds and rules keep the shape of a CRD")
+}
 
 /// The CustomResourceDefinition of [`PostgresCluster`], with every bound, rule and description.
 ///

@@ -106,6 +106,12 @@ pub fn fields() -> Vec<Field> {
         field("spec.backup", json!({}), Group, vec![]),
         field("spec.backup.schedule", text(128), NoRestart, schedule::rules()),
         field("spec.backup.retention", text(16), NoRestart, rules::retention()),
+        field("spec.backup.store", json!({}), Restart, vec![]),
+        field("spec.backup.store.url", text(512), NoRestart, rules::store_url()),
+        field("spec.backup.store.endpoint", text(512), NoRestart, rules::store_endpoint()),
+        field("spec.backup.store.region", name(64), NoRestart, vec![]),
+        field("spec.backup.store.credentials", json!({}), NoRestart, vec![]),
+        field("spec.backup.store.credentials.name", name(253), NoRestart, vec![]),
         field("spec.monitoring", json!({}), Group, vec![]),
         field("spec.monitoring.enabled", json!({}), NoRestart, vec![]),
         field("spec.automation", json!({}), Group, vec![]),
@@ -139,6 +145,15 @@ pub fn fields() -> Vec<Field> {
         field("spec.bootstrap.initdb.ownerPassword.key", name(253), Immutable, vec![]),
         field("status.conditions", keyed("type"), Group, vec![]),
         field("status.instances", keyed("name"), Group, vec![]),
+    ]
+}
+
+/// Every field of a `Backup`'s spec, and what else carries a rule.
+pub fn backup_fields() -> Vec<Field> {
+    let field = |path, bounds, on_change, rules| Field { path, bounds, on_change, rules };
+    vec![
+        field("spec", json!({}), OnChange::Group, vec![]),
+        field("spec.cluster", name(63), OnChange::Immutable, rules::backup_cluster()),
     ]
 }
 

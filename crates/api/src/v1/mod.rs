@@ -3,6 +3,7 @@
 //! The types say what there is ([`spec`](PostgresClusterSpec), [`status`](PostgresClusterStatus)), the table of
 //! [`fields`](fields::fields) what may be written, and [`crd()`] puts both together.
 
+mod backup;
 mod bootstrap;
 mod crd;
 pub mod fields;
@@ -15,8 +16,9 @@ mod spec;
 mod status;
 mod storage;
 
+pub use backup::*;
 pub use bootstrap::*;
-pub use crd::{at, crd, schema};
+pub use crd::{at, backup_crd, crd, crds, schema};
 pub use policy::*;
 pub use scheduling::*;
 pub use spec::*;

@@ -41,6 +41,37 @@ pub struct BackupPolicy {
     /// (365 days): `7d`, `4w`, `12m`. Within that time the cluster can be restored to any moment.
     #[serde(default = "default_retention")]
     pub retention: String,
+    /// The object store that backups and the log go to. Left out, nothing is backed up in this release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BackupStore")]
+    pub store: Option<BackupStore>,
+}
+
+/// An object store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupStore {
+    /// Where it is: `s3://bucket/path`, `gs://bucket/path` or `az://container/path`. Several clusters may share it: each has a part of its own below.
+    pub url: String,
+    /// The address of an S3-compatible service, such as `https://minio.storage.svc:9000`. Left out, it is the cloud's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// The region of the bucket, where the store asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// The Secret, in the cluster's namespace, with what it takes to get in. Its keys are those of the environment: `AWS_ACCESS_KEY_ID` and
+    /// `AWS_SECRET_ACCESS_KEY`; `GOOGLE_SERVICE_ACCOUNT_KEY`; `AZURE_STORAGE_ACCOUNT_NAME` and `AZURE_STORAGE_ACCOUNT_KEY`. Left out, the pods' own identity is
+    /// used. With a key `ca.crt` the store's certificate is checked against that authority, in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "SecretName")]
+    pub credentials: Option<SecretName>,
+}
+
+/// A Secret by its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SecretName {
+    /// Its name.
+    pub name: String,
 }
 
 /// Metrics.
@@ -88,7 +119,7 @@ fn yes() -> bool {
 
 impl Default for BackupPolicy {
     fn default() -> Self {
-        Self { schedule: default_schedule(), retention: default_retention() }
+        Self { schedule: default_schedule(), retention: default_retention(), store: None }
     }
 }
 impl Default for Monitoring {

@@ -204,6 +204,29 @@ pub fn retention() -> Vec<Rule> {
     )]
 }
 
+/// `spec.backup.store.url`.
+pub fn store_url() -> Vec<Rule> {
+    vec![Rule::on(
+        "spec.backup.store.url",
+        "self.matches('^(s3|gs|az)://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](/[A-Za-z0-9._=-]+)*/?$')",
+        "is no address of an object store: write s3://bucket/path, gs://bucket/path or az://container/path, the path from letters, digits and . _ = -",
+    )]
+}
+
+/// `spec.backup.store.endpoint`.
+pub fn store_endpoint() -> Vec<Rule> {
+    vec![Rule::on(
+        "spec.backup.store.endpoint",
+        "self.matches('^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?/?$')",
+        "is no address of a service: write https://host:port, such as https://minio.storage.svc:9000",
+    )]
+}
+
+/// `spec.cluster` of a `Backup`.
+pub fn backup_cluster() -> Vec<Rule> {
+    vec![Rule::immutable("spec.cluster", "can't change, because the backup is of that cluster: create another Backup")]
+}
+
 /// `spec.bootstrap.initdb.database` and `.owner`.
 pub fn identifier(field: &str, example: &str) -> Vec<Rule> {
     vec![

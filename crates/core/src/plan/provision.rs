@@ -213,6 +213,7 @@ fn configuration(
         // All names, whether or not there are such instances: what could not be seen must not lift a fence.
         fenced: fence::wished(parent.cluster).into_iter().collect(),
         restart: rollout.restart.clone(),
+        archive: None,
     }
 }
 
