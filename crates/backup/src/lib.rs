@@ -22,6 +22,8 @@ pub mod record;
 pub mod restore;
 pub mod retention;
 pub mod store;
+#[cfg(test)]
+mod testing;
 pub mod wal;
 
 pub use layout::{BackupId, SegmentName, WalFile};

@@ -97,3 +97,42 @@ impl Commit {
         self.packs.iter().map(|pack| pack.size).sum::<u64>() + self.manifest.size
     }
 }
+
+/// The name of a backup's [`Verified`], beside its commit.
+pub const VERIFIED: &str = "verified.json";
+
+/// A backup that was restored, recovered and checked ([`VERIFIED`]). Written once, when it was found good; there is none of one that was not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verified {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Which backup.
+    pub id: BackupId,
+    /// When that was.
+    pub verified: Timestamp,
+    /// Version of the agent that did it.
+    pub agent_version: String,
+    /// The timeline that recovery ended on …
+    pub timeline: Timeline,
+    /// … and where.
+    pub reached: Lsn,
+    /// How long each phase took: what a restore takes.
+    pub phases: Vec<Took>,
+    /// What could not be looked at, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_looked_at: Vec<String>,
+    /// Queries of the user's that answered as expected.
+    #[serde(default)]
+    pub queries: u64,
+}
+
+/// How long a phase of a verification took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Took {
+    /// Which phase.
+    pub phase: String,
+    /// How long.
+    pub milliseconds: u64,
+}

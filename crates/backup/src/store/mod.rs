@@ -5,19 +5,27 @@
 //!
 //! Never: an object overwritten; a put called done that the store did not acknowledge; an error of the store taken for "there is no such object".
 
+mod answer;
 mod http;
 mod location;
 mod probe;
+mod settings;
 
 use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, PutPayload};
+use object_store::{GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload};
+use tokio::time::Instant;
 
+pub use http::Patience;
 pub use location::{Location, LocationError};
 pub use probe::Capabilities;
 
@@ -43,6 +51,18 @@ pub enum StoreError {
     /// The store does not let us.
     #[error("{store}: {what} {key}: not permitted: {message}")]
     Refused {
+        /// The store, for people.
+        store: String,
+        /// What was tried.
+        what: &'static str,
+        /// The key.
+        key: String,
+        /// What it said.
+        message: String,
+    },
+    /// There is no such bucket or container, or what answers is no store: nothing can be said about what is in it.
+    #[error("{store}: {what} {key}: there is no such bucket, container or directory: {message}")]
+    NoStore {
         /// The store, for people.
         store: String,
         /// What was tried.
@@ -93,13 +113,30 @@ pub struct Entry {
     pub modified: Timestamp,
 }
 
+/// Attempts at a put whose fate was learned: it was not carried out.
+const PUTS: usize = 3;
+/// Between two of them. The store's own retries wait longer each time; these are for a connection that broke.
+const BETWEEN_PUTS: Duration = Duration::from_millis(200);
+
 /// An object store, or the part of one below a prefix.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
     root: Path,
     /// For messages; without secrets.
     name: Arc<str>,
+    /// Of a store that is one: what must be there for "it is not there" to mean anything, and is synced when an object was there already.
+    directory: Option<Arc<PathBuf>>,
+    patience: Patience,
+    /// Known to replace what is there: it gets nothing.
+    replaces: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Store {
+    /// The client's own would show credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Store").field(&self.name).finish()
+    }
 }
 
 impl fmt::Display for Store {
@@ -112,13 +149,20 @@ impl Store {
     /// The store at a location. Nothing is asked of it yet.
     pub fn open(location: &Location) -> Result<Self, LocationError> {
         let (inner, root) = location.connect()?;
-        Ok(Self { inner, root, name: location.url().into() })
+        Ok(Self {
+            inner,
+            root,
+            name: location.url().into(),
+            directory: location.path().map(|path| Arc::new(path.to_owned())),
+            patience: location.patience(),
+            replaces: Arc::default(),
+        })
     }
 
     /// The same store, below a prefix: what an archive knows as its root.
     pub fn below(&self, prefix: &str) -> Self {
-        let root = prefix.split('/').fold(self.root.clone(), |root, part| root.join(part));
-        Self { inner: self.inner.clone(), root, name: format!("{}/{prefix}", self.name.trim_end_matches('/')).into() }
+        let name = format!("{}/{prefix}", self.name.trim_end_matches('/')).into();
+        Self { root: self.path(prefix), name, ..self.clone() }
     }
 
     fn path(&self, key: &str) -> Path {
@@ -127,25 +171,61 @@ impl Store {
 
     /// Writes a new object. One that is there is never replaced: if it is the same nothing is wrong, else it is a conflict.
     pub async fn put_new(&self, key: &str, body: Bytes) -> Result<Put, StoreError> {
-        let put = self.inner.put_opts(&self.path(key), PutPayload::from(body.clone()), PutMode::Create.into()).await;
-        match put {
-            Ok(_) => Ok(Put::Created),
-            // It may have been our own attempt, whose answer was lost.
-            Err(object_store::Error::AlreadyExists { .. }) => self.same(key, &body).await,
-            Err(error) => {
-                // Nobody knows what came of it. If it was carried out it counts; else the first error is the one to tell.
-                let error = self.failed("put", key, &error);
-                match self.same(key, &body).await {
-                    Ok(put) if error.is_transient() => Ok(put),
-                    Err(conflict @ StoreError::Conflict { .. }) => Err(conflict),
-                    _ => Err(error),
+        let same = || async { Ok(self.get(key).await? == body) };
+        self.put_unless(key, body.clone(), same).await
+    }
+
+    /// Writes a new object; `same` looks whether what is there already is as good as this.
+    pub(crate) async fn put_unless<F, Fut>(&self, key: &str, body: Bytes, same: F) -> Result<Put, StoreError>
+    where
+        F: Fn() -> Fut + Send,
+        Fut: Future<Output = Result<bool, StoreError>> + Send,
+    {
+        if self.replaces.load(Ordering::Relaxed) {
+            return Err(self.no_condition(key));
+        }
+        let (began, path) = (Instant::now(), self.path(key));
+        let mut put = 1;
+        loop {
+            let payload = PutPayload::from(body.clone());
+            let error = match self.inner.put_opts(&path, payload, PutMode::Create.into()).await {
+                Ok(_) => return Ok(Put::Created),
+                // It may have been our own attempt, whose answer was lost.
+                Err(object_store::Error::AlreadyExists { source, .. }) => self.undecided(key, &source.to_string()),
+                Err(error) => self.failed("put", key, &error),
+            };
+            if !error.is_transient() {
+                return Err(error);
+            }
+            // Nobody knows what came of it: it counts if it was carried out.
+            match same().await {
+                Ok(true) => return self.settled(key).await.map(|()| Put::WasThere),
+                Ok(false) => return Err(self.conflict(key)),
+                // It was not, and another attempt can't double it: each only creates.
+                Err(StoreError::Missing { .. }) if put < PUTS && began.elapsed() < self.patience.total => {
+                    put += 1;
+                    tokio::time::sleep(BETWEEN_PUTS).await;
                 }
+                // The first error is the one to tell.
+                Err(_) => return Err(error),
             }
         }
     }
 
-    async fn same(&self, key: &str, body: &Bytes) -> Result<Put, StoreError> {
-        if self.get(key).await? == body { Ok(Put::WasThere) } else { Err(self.conflict(key)) }
+    /// In a directory, what is there may not be on disk yet: whoever wrote it may have been stopped before that.
+    async fn settled(&self, key: &str) -> Result<(), StoreError> {
+        let Some(directory) = self.directory.clone() else { return Ok(()) };
+        let parts: Vec<_> = self.path(key).parts().map(|part| part.as_ref().to_owned()).collect();
+        let sync = move || {
+            let mut path = directory.to_path_buf();
+            for part in parts {
+                std::fs::File::open(&path)?.sync_all()?;
+                path.push(part);
+            }
+            std::fs::File::open(&path)?.sync_all()
+        };
+        let synced = tokio::task::spawn_blocking(sync).await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        synced.map_err(|error| self.broken("sync", key, error.to_string()))
     }
 
     /// What is said when something else is under a key.
@@ -153,10 +233,53 @@ impl Store {
         StoreError::Conflict { store: self.to_string(), key: key.to_owned() }
     }
 
+    /// A store says that an object is there, and then that it is not: S3 does while another create of it is under way.
+    fn undecided(&self, key: &str, message: &str) -> StoreError {
+        self.broken(
+            "put",
+            key,
+            format!("it is there, says the store, but it can't be read: {}", answer::plain(message)),
+        )
+    }
+
+    fn no_condition(&self, key: &str) -> StoreError {
+        let message =
+            "this store ignores If-None-Match: it would replace what is there, so that nothing is written to it"
+                .to_owned();
+        StoreError::Refused { store: self.to_string(), what: "put", key: key.to_owned(), message }
+    }
+
+    fn broken(&self, what: &'static str, key: &str, message: String) -> StoreError {
+        StoreError::Failed { store: self.to_string(), what, key: key.to_owned(), message }
+    }
+
     /// A whole object.
     pub async fn get(&self, key: &str) -> Result<Bytes, StoreError> {
-        let got = self.inner.get(&self.path(key)).await.map_err(|error| self.failed("get", key, &error))?;
-        got.bytes().await.map_err(|error| self.failed("get", key, &error))
+        self.read("get", key, GetOptions::default()).await
+    }
+
+    /// A part of an object; less, where it ends before the range does.
+    pub async fn range(&self, key: &str, range: Range<u64>) -> Result<Bytes, StoreError> {
+        let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
+        self.read("get a part of", key, options).await
+    }
+
+    async fn read(&self, what: &'static str, key: &str, options: GetOptions) -> Result<Bytes, StoreError> {
+        let got = self.ask(what, key, options).await?;
+        let expected = got.range.end - got.range.start;
+        let body = got.bytes().await.map_err(|error| self.failed(what, key, &error))?;
+        if body.len() as u64 == expected { Ok(body) } else { Err(self.short(what, key, expected, body.len() as u64)) }
+    }
+
+    async fn ask(&self, what: &'static str, key: &str, options: GetOptions) -> Result<GetResult, StoreError> {
+        match self.inner.get_opts(&self.path(key), options).await {
+            Ok(got) => Ok(got),
+            Err(error) => Err(self.failed(what, key, &error)),
+        }
+    }
+
+    fn short(&self, what: &'static str, key: &str, expected: u64, got: u64) -> StoreError {
+        self.broken(what, key, format!("{got} bytes came, of {expected}"))
     }
 
     /// A whole object, or nothing when there is none.
@@ -168,24 +291,39 @@ impl Store {
         }
     }
 
-    /// An object, as it arrives.
+    /// An object, as it arrives. It ends with an error, or whole.
     pub async fn stream(&self, key: &str) -> Result<BoxStream<'static, Result<Bytes, StoreError>>, StoreError> {
-        let got = self.inner.get(&self.path(key)).await.map_err(|error| self.failed("get", key, &error))?;
-        let (store, key) = (self.clone(), key.to_owned());
-        Ok(got.into_stream().map_err(move |error| store.failed("get", &key, &error)).boxed())
+        let got = self.ask("get", key, GetOptions::default()).await?;
+        let (store, key, expected) = (self.clone(), key.to_owned(), got.range.end - got.range.start);
+        let whole = futures::stream::try_unfold((got.into_stream(), 0), move |(mut body, got)| {
+            let (store, key) = (store.clone(), key.clone());
+            async move {
+                match body.try_next().await.map_err(|error| store.failed("get", &key, &error))? {
+                    Some(bytes) => {
+                        let got = got + bytes.len() as u64;
+                        Ok(Some((bytes, (body, got))))
+                    }
+                    None if got == expected => Ok(None),
+                    None => Err(store.short("get", &key, expected, got)),
+                }
+            }
+        });
+        Ok(whole.boxed())
     }
 
     /// The size of an object, if it is there.
     pub async fn size(&self, key: &str) -> Result<Option<u64>, StoreError> {
         match self.inner.head(&self.path(key)).await {
             Ok(meta) => Ok(Some(meta.size)),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            // This answer has no body to say what it is that is missing: the object or the bucket.
+            Err(object_store::Error::NotFound { .. }) => Ok(self.find(key).await?.map(|body| body.len() as u64)),
             Err(error) => Err(self.failed("look at", key, &error)),
         }
     }
 
     /// Every object whose key begins with these whole parts (`base/20261118T020000Z`), in the order of keys.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
+        self.present("list", prefix)?;
         let path = self.path(prefix);
         let found = self.inner.list(Some(&path)).try_collect::<Vec<_>>().await;
         let found = found.map_err(|error| self.failed("list", prefix, &error))?;
@@ -196,6 +334,7 @@ impl Store {
 
     /// The names directly below a prefix that have something below them.
     pub async fn directories(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        self.present("list", prefix)?;
         let path = self.path(prefix);
         let found = self.inner.list_with_delimiter(Some(&path)).await;
         let found = found.map_err(|error| self.failed("list", prefix, &error))?;
@@ -207,9 +346,9 @@ impl Store {
 
     /// Removes an object. One that is gone is no error.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
-        match self.inner.delete(&self.path(key)).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(self.failed("delete", key, &error)),
+        match self.inner.delete(&self.path(key)).await.map_err(|error| self.failed("delete", key, &error)) {
+            Ok(()) | Err(StoreError::Missing { .. }) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -219,31 +358,37 @@ impl Store {
         Some(Entry { key: key.join("/"), size: meta.size, modified })
     }
 
+    /// Of a directory that is gone, as one is whose volume was not mounted, nothing follows about what is in it.
+    fn present(&self, what: &'static str, key: &str) -> Result<(), StoreError> {
+        match &self.directory {
+            Some(directory) if !directory.is_dir() => Err(self.nowhere(what, key, "it is gone".to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    fn nowhere(&self, what: &'static str, key: &str, message: String) -> StoreError {
+        StoreError::NoStore { store: self.to_string(), what, key: key.to_owned(), message }
+    }
+
     fn failed(&self, what: &'static str, key: &str, error: &object_store::Error) -> StoreError {
-        let (store, key) = (self.to_string(), key.to_owned());
+        let (store, message) = (self.to_string(), answer::said(error));
         match error {
-            object_store::Error::NotFound { .. } => StoreError::Missing { store, key },
+            object_store::Error::NotFound { .. } => {
+                let object = self.directory.is_some() || answer::is_of_an_object(error);
+                match self.present(what, key) {
+                    Ok(()) if object => StoreError::Missing { store, key: key.to_owned() },
+                    Ok(()) => self.nowhere(what, key, message),
+                    Err(gone) => gone,
+                }
+            }
             object_store::Error::PermissionDenied { .. }
             | object_store::Error::Unauthenticated { .. }
             | object_store::Error::NotSupported { .. }
             | object_store::Error::NotImplemented { .. } => {
-                StoreError::Refused { store, what, key, message: describe(error) }
+                StoreError::Refused { store, what, key: key.to_owned(), message }
             }
-            _ => StoreError::Failed { store, what, key, message: describe(error) },
+            error if answer::is_of_nothing(error) => self.nowhere(what, key, message),
+            _ => self.broken(what, key, message),
         }
     }
-}
-
-/// What an error says with its causes, each once.
-fn describe(error: &object_store::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        let said = inner.to_string();
-        if !text.contains(&said) {
-            text.push_str(&format!(": {said}"));
-        }
-        cause = inner.source();
-    }
-    text
 }

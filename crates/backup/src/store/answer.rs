@@ -1,0 +1,123 @@
+//! What an answer of a store means that says no.
+//!
+//! From: the error of the client, which quotes the answer. Decides whether "404" is about an object or about the whole store. Never: a 404 that does not name the object
+//! taken for one that does: to a restore, "there is no such segment" means that the log ends there, and a bucket that was renamed, or a proxy
+//! without a backend, would end it.
+
+use std::error::Error as StdError;
+
+/// By these names S3, Google and Azure say that an object is not there.
+const NO_OBJECT: [&str; 2] = ["NoSuchKey", "BlobNotFound"];
+/// What of a message is shown to people.
+const LONGEST: usize = 600;
+
+/// Whether it is an object that is not there.
+pub(super) fn is_of_an_object(error: &object_store::Error) -> bool {
+    let text = whole(error);
+    NO_OBJECT.iter().any(|name| text.contains(&format!("<Code>{name}</Code>")))
+}
+
+/// Whether it is not even a store, or no such bucket, that answered.
+pub(super) fn is_of_nothing(error: &object_store::Error) -> bool {
+    whole(error).contains("status code: 404") && !is_of_an_object(error)
+}
+
+/// What an error says, with its causes, for people.
+pub(super) fn said(error: &object_store::Error) -> String {
+    plain(&whole(error))
+}
+
+fn whole(error: &object_store::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let said = inner.to_string();
+        if !text.contains(&said) {
+            text.push_str(&format!(": {said}"));
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+/// The request, and in place of the document that a store answers with what it says: its code and message. The rest are names of requests and hosts, and what
+/// was signed. How long it took is left out: a message that is another each time looks like news each time.
+pub(super) fn plain(text: &str) -> String {
+    let head = text.split('<').next().unwrap_or_default();
+    let (request, said) = request(head).unwrap_or_default();
+    let said = if request.is_empty() { head } else { said };
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let parts = [
+        Some(request.as_str()),
+        Some(said.trim_end_matches([':', ' '])),
+        element(text, "Code"),
+        element(text, "Message"),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+    let mut plain = parts.join(": ");
+    if let Some((end, _)) = plain.char_indices().nth(LONGEST) {
+        plain.truncate(end);
+        plain.push('…');
+    }
+    plain
+}
+
+/// The last request that is spoken of, `GET https://…`, and what is said after it.
+fn request(text: &str) -> Option<(String, &str)> {
+    let (_, rest) = text.rsplit_once("Error performing ")?;
+    let (request, said) = rest.split_once(" - ")?;
+    let (request, _) = request.split_once(" in ")?;
+    Some((request.to_owned(), said))
+}
+
+fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    rest.split_once("</").map(|(content, _)| content.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn not_found(said: &str) -> object_store::Error {
+        object_store::Error::NotFound {
+            path: "wal/x".to_owned(),
+            source: format!("Server returned 404: {said}").into(),
+        }
+    }
+
+    #[test]
+    fn an_object_is_missing_only_where_the_store_says_so() {
+        for document in
+            ["<Error><Code>NoSuchKey</Code></Error>", "<?xml?><Error><Code>BlobNotFound</Code><Message/></Error>"]
+        {
+            assert!(is_of_an_object(&not_found(document)), "{document}");
+        }
+        for document in [
+            "",
+            "<Error><Code>NoSuchBucket</Code></Error>",
+            "<Code>ContainerNotFound</Code>",
+            "default backend - 404",
+            "NoSuchKey",
+        ] {
+            assert!(!is_of_an_object(&not_found(document)), "{document}");
+        }
+    }
+
+    #[test]
+    fn people_read_what_the_store_says_and_not_its_document() {
+        let text = |took| {
+            format!(
+                "Generic S3 error: Error performing list request: Error performing PUT http://s3/x in {took}, after 3 retries  - Server returned \
+                 403 Forbidden: <?xml version=\"1.0\"?>\\n<Error><Code>SignatureDoesNotMatch</Code><Message>The signature is wrong.</Message>\
+                 <StringToSign>AWS4 SECRET</StringToSign></Error>"
+            )
+        };
+        let expected = "PUT http://s3/x: Server returned 403 Forbidden: SignatureDoesNotMatch: The signature is wrong.";
+        assert_eq!(plain(&text("1ms")), expected);
+        assert_eq!(plain(&text("2.5s")), expected, "the same each time");
+        assert_eq!(plain("Unable to open file /x: no room"), "Unable to open file /x: no room");
+        assert_eq!(plain("<html><body>502</body></html>"), "");
+        assert_eq!(plain(&"ä".repeat(5000)).chars().count(), LONGEST + 1);
+    }
+}
