@@ -46,6 +46,11 @@ pub const CONFIG_HASH: &str = "bellwether.dev/config-hash";
 /// Annotation on what the operator applies: a hash of what it last applied, so that a second pass writes nothing.
 pub const APPLIED_HASH: &str = "bellwether.dev/applied-hash";
 
+/// Annotation on a `Backup`: the time of the schedule that it was created for (RFC 3339). Written by the operator, at its creation.
+pub const SCHEDULED: &str = "bellwether.dev/scheduled";
+/// Annotation on a `Backup`: why it was created, for people. Written by the operator, at its creation.
+pub const CREATED_BECAUSE: &str = "bellwether.dev/created-because";
+
 /// Annotation on a `PostgresCluster`: instances whose PostgreSQL is to be stopped, separated by commas. Written by people, or for them by
 /// `bellwether fence`; we only read it.
 pub const FENCED: &str = "bellwether.dev/fenced";

@@ -86,6 +86,12 @@ reasons! {
     ApiRefused,
     /// All instances are on one node.
     SharedFailureDomain,
+    /// The log does not get into the object store, or nobody says that it does.
+    ArchiveFailing,
+    /// The last backup failed.
+    BackupFailed,
+    /// There is an object store, and no backup in it yet.
+    NoBackup,
     /// The cluster is being deleted.
     Deleting,
 }

@@ -4,12 +4,8 @@
 //! months ever meets a day), and an object may have been stored under an older CRD or with the CRD's rules removed. Never:
 //! panics or corrects; a bad value is named with its field and the fix, and acting on the spec waits.
 
-use std::str::FromStr as _;
-
-use croner::Cron;
-use jiff::{civil, tz::TimeZone};
-
-use crate::v1::{DurabilityMode, PostgresCluster};
+use crate::schedule::{Schedule, Wrong};
+use crate::v1::{BackupStore, DurabilityMode, PostgresCluster};
 use crate::{owned, versions};
 
 /// A value that can't be acted on.
@@ -39,6 +35,7 @@ pub fn validate(cluster: &PostgresCluster) -> Vec<Invalid> {
     invalid.extend(durability(spec.durability.mode, spec.replicas));
     invalid.extend(schedule(&spec.backup.schedule));
     invalid.extend(retention(&spec.backup.retention));
+    invalid.extend(spec.backup.store.iter().flat_map(store));
     invalid.extend(spec.parameters.iter().filter_map(|(name, value)| parameter(name, value)));
     invalid
 }
@@ -61,25 +58,17 @@ fn durability(mode: Option<DurabilityMode>, replicas: i32) -> Option<Invalid> {
 }
 
 fn schedule(expression: &str) -> Option<Invalid> {
-    let refuse = |fix: String| Some(Invalid::new("spec.backup.schedule", expression, fix));
-    // croner reads six and seven fields too, the first being seconds, which would shift the meaning of all the others.
-    if expression.split_whitespace().count() != 5 {
-        return refuse(
-            "doesn't have five fields: write minute, hour, day, month and weekday, such as 0 2 * * *".to_owned(),
-        );
-    }
-    let cron = match Cron::from_str(expression) {
-        Ok(cron) => cron,
-        Err(why) => return refuse(format!("is no cron expression ({why}): write five fields, such as 0 2 * * *")),
-    };
-    // Any start will do: what fires at all fires within the 28 years after which weekdays and leap years repeat.
-    let start = civil::date(2000, 1, 1).to_zoned(TimeZone::UTC).ok()?;
-    match cron.find_next_occurrence(&start, true) {
-        Ok(_) => None,
-        Err(_) => {
-            refuse("names a date that never comes: choose a day that the month has, such as 0 2 28 2 *".to_owned())
+    let fix = match Schedule::read(expression) {
+        Ok(_) => return None,
+        Err(Wrong::Fields) => {
+            "doesn't have five fields: write minute, hour, day, month and weekday, such as 0 2 * * *".to_owned()
         }
-    }
+        Err(Wrong::Unreadable(why)) => format!("is no cron expression ({why}): write five fields, such as 0 2 * * *"),
+        Err(Wrong::Never) => {
+            "names a date that never comes: choose a day that the month has, such as 0 2 28 2 *".to_owned()
+        }
+    };
+    Some(Invalid::new("spec.backup.schedule", expression, fix))
 }
 
 fn retention(length: &str) -> Option<Invalid> {
@@ -92,6 +81,24 @@ fn retention(length: &str) -> Option<Invalid> {
             "is no length of time: write a number and h, d, w, m or y, such as 7d",
         )
     })
+}
+
+/// What any agent would fail at, over and over. What the store itself refuses is known only there.
+fn store(store: &BackupStore) -> Vec<Invalid> {
+    let after = |text: &str, schemes: &[&str]| {
+        schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).map(str::to_owned).filter(|rest| !rest.is_empty())
+    };
+    let mut invalid = vec![];
+    if after(&store.url, &["s3://", "gs://", "az://"]).is_none_or(|rest| rest.starts_with('/')) {
+        let fix = "is no address of an object store: write s3://bucket/path, gs://bucket/path or az://container/path";
+        invalid.push(Invalid::new("spec.backup.store.url", &store.url, fix));
+    }
+    let endpoint = store.endpoint.iter().filter(|endpoint| after(endpoint, &["https://", "http://"]).is_none());
+    invalid.extend(endpoint.map(|endpoint| {
+        let fix = "is no address of a service: write https://host:port, such as https://minio.storage.svc:9000";
+        Invalid::new("spec.backup.store.endpoint", endpoint, fix)
+    }));
+    invalid
 }
 
 fn parameter(name: &str, value: &str) -> Option<Invalid> {
@@ -155,6 +162,21 @@ mod tests {
     fn what_is_no_length_of_time_is_named(#[case] length: &str) {
         let message = refused(|spec| length.clone_into(&mut spec.backup.retention));
         assert!(message.contains("spec.backup.retention") && message.contains("7d"), "{message}");
+    }
+
+    #[rstest]
+    #[case::no_scheme("acme-backups", None, "spec.backup.store.url")]
+    #[case::another_scheme("file:///backups", None, "spec.backup.store.url")]
+    #[case::no_bucket("s3:///backups", None, "spec.backup.store.url")]
+    #[case::nothing("s3://", None, "spec.backup.store.url")]
+    #[case::no_address("s3://acme", Some("minio:9000"), "spec.backup.store.endpoint")]
+    fn a_store_that_nobody_can_reach_is_named(#[case] url: &str, #[case] endpoint: Option<&str>, #[case] field: &str) {
+        let message = refused(|spec| {
+            let endpoint = endpoint.map(str::to_owned);
+            spec.backup.store = Some(BackupStore { url: url.to_owned(), endpoint, ..BackupStore::default() });
+        });
+        assert!(message.starts_with(field) && message.contains("write "), "{message}");
+        assert_eq!(message.lines().count(), 1, "one mistake, one message: {message}");
     }
 
     #[test]

@@ -4,15 +4,17 @@
 //! a live instance or of the last copy, the removal of the primary, of one that commits need, of a member of the election that nobody was told
 //! leaves, or of two at once; anything destructive on facts that are unknown, a
 //! destructive action without the identity of what it was decided on, a write to a Lease that exists (but for the request to hand over, and
-//! that only where another could), or a restart of an instance while another goes.
+//! that only where another could), a restart of an instance while another goes, or an order to take a backup for an instance that nobody knows.
 
 use std::fmt;
 
+use bellwether_api::names::CONFIG_KEY;
 use bellwether_api::v1::{DurabilityMode, InstanceRole, OnDelete};
 use kube::ResourceExt;
 
+use crate::contract::InstanceConfig;
 use crate::fact::Fact;
-use crate::object::Kind;
+use crate::object::{Desired, Kind};
 use crate::observed::{Observed, PodPhase};
 use crate::plan::{Action, Effect, Plan, Target};
 
@@ -51,11 +53,13 @@ pub enum Rule {
     Member,
     /// Nobody is asked to hand over while nobody could take over.
     Successor,
+    /// A backup is ordered of an instance that is there.
+    Taker,
 }
 
 impl Rule {
     /// Every rule, for tests.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Sight,
         Self::Precondition,
         Self::Primary,
@@ -67,6 +71,7 @@ impl Rule {
         Self::Quorum,
         Self::Member,
         Self::Successor,
+        Self::Taker,
     ];
 }
 
@@ -84,6 +89,7 @@ impl fmt::Display for Rule {
             Self::Quorum => "it removes a standby that commits need",
             Self::Member => "it removes a member of the election that nobody was told leaves",
             Self::Successor => "it asks a primary to hand over while nobody could take over",
+            Self::Taker => "it orders a backup of an instance that nobody knows",
         })
     }
 }
@@ -107,12 +113,14 @@ fn broken_rule(action: &Action, observed: &Observed) -> Option<Rule> {
         Effect::DeleteVolume(target) => volume(target, observed),
         Effect::Apply(desired) if desired.kind == Kind::Lease => Some(Rule::Lease),
         Effect::Create(desired) if desired.kind == Kind::Lease && !observed.lease.is_absent() => Some(Rule::Lease),
+        Effect::Apply(desired) if desired.kind == Kind::ConfigMap => taker(desired, observed),
         Effect::Apply(_)
         | Effect::Create(_)
         | Effect::Issue(_)
         | Effect::AnnotateVolume { .. }
         | Effect::AnnotatePod { .. }
-        | Effect::GrowVolume { .. } => None,
+        | Effect::GrowVolume { .. }
+        | Effect::BackupStatus { .. } => None,
     }
 }
 
@@ -204,6 +212,16 @@ fn switchover(target: &Target, wished: bool, observed: &Observed) -> Option<Rule
     let leader = observed.leader();
     let successor = observed.pods.items.values().any(|pod| Some(pod.name.as_str()) != leader && pod.streams());
     (wished && !successor).then_some(Rule::Successor)
+}
+
+/// Nobody would take the backup, and no other would be taken before it is over. What was ordered before stays, also while pods can't be seen.
+fn taker(desired: &Desired, observed: &Observed) -> Option<Rule> {
+    let text = desired.value["data"][CONFIG_KEY].as_str().unwrap_or_default();
+    let config: Option<InstanceConfig> = serde_json::from_str(text).ok();
+    let order = config.and_then(|config| config.archive?.order)?;
+    let before = observed.config.known().and_then(|config| config.archive.as_ref()?.order.as_ref());
+    let known = observed.pods.items.contains_key(&order.instance);
+    (before != Some(&order) && !known).then_some(Rule::Taker)
 }
 
 fn volume(target: &Target, observed: &Observed) -> Option<Rule> {

@@ -18,3 +18,4 @@ pub mod plan;
 pub mod quantity;
 pub mod rbac;
 pub mod wal;
+pub mod words;

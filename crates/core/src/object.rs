@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bellwether_api::labels;
 use serde_json::Value;
 
-/// The kinds of a cluster's children.
+/// The kinds of a cluster's children, and of what asks something of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// `v1`
@@ -35,11 +35,13 @@ pub enum Kind {
     Pod,
     /// `policy/v1`
     PodDisruptionBudget,
+    /// `bellwether.dev/v1`: no child. People make some and so does the schedule, and they outlive the cluster.
+    Backup,
 }
 
 impl Kind {
     /// Every kind, in the order in which a cluster needs them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::ServiceAccount,
         Self::Role,
         Self::RoleBinding,
@@ -51,6 +53,7 @@ impl Kind {
         Self::PersistentVolumeClaim,
         Self::Pod,
         Self::PodDisruptionBudget,
+        Self::Backup,
     ];
 
     /// API group (empty for the core group), version, kind, plural.
@@ -67,6 +70,7 @@ impl Kind {
             Self::PersistentVolumeClaim => ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
             Self::Pod => ("", "v1", "Pod", "pods"),
             Self::PodDisruptionBudget => ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+            Self::Backup => (bellwether_api::GROUP, "v1", "Backup", "backups"),
         }
     }
 

@@ -32,7 +32,7 @@ pub fn operator_role() -> ClusterRole {
 pub fn operator_rules() -> Vec<PolicyRule> {
     let mut rules = vec![
         rule(GROUP, &["postgresclusters"], &["get", "list", "watch"]),
-        rule(GROUP, &["postgresclusters/status"], &["patch"]),
+        rule(GROUP, &["postgresclusters/status", "backups/status"], &["patch"]),
         rule("", &["events"], &["create", "patch"]),
         // Whether it is being deleted: nothing is made in it then. Of a Role, it is the Role's own namespace that may be read.
         rule("", &["namespaces"], &["get"]),
@@ -54,7 +54,7 @@ pub fn leader_rules() -> Vec<PolicyRule> {
     ]
 }
 
-/// Every child is cached (list, watch) and applied (patch, and create where there is none yet). Beyond that:
+/// Every kind is cached (list, watch) and applied (patch, and create where there is none yet). Beyond that:
 fn operator_verbs(kind: Kind) -> &'static [&'static str] {
     match kind {
         // Looked at afresh before its volume is deleted; told of a new configuration; removed on scale-down, for a rollout or
@@ -67,6 +67,8 @@ fn operator_verbs(kind: Kind) -> &'static [&'static str] {
         // Created; annotated when a rollout wants another primary; looked at afresh before an instance is restarted. Kubernetes lets nobody
         // grant what they don't have, and the agents get `update` from us.
         Kind::Lease => &["get", "list", "watch", "create", "patch", "update"],
+        // Created by the schedule, and never changed or removed: they are people's, and a view of what is in the store.
+        Kind::Backup => &["list", "watch", "create"],
         // `get` is the agents' too.
         Kind::EndpointSlice => &["get", "list", "watch", "create", "patch"],
         _ => &["list", "watch", "create", "patch"],
@@ -74,14 +76,17 @@ fn operator_verbs(kind: Kind) -> &'static [&'static str] {
 }
 
 /// What the agents of one cluster may do: their Lease, the read-write endpoints, their own pods; and look where each other's are. No
-/// Secret: what they need is mounted.
-pub fn agent_rules(names: &Names, instances: &[String]) -> Vec<PolicyRule> {
+/// Secret: what they need is mounted. But for the one with the credentials of the object store, where one is named: it is the user's, may be
+/// another tomorrow, and no pod is restarted for that.
+pub fn agent_rules(names: &Names, instances: &[String], credentials: Option<&str>) -> Vec<PolicyRule> {
     let named = |rule: PolicyRule, names: Vec<String>| PolicyRule { resource_names: Some(names), ..rule };
-    vec![
+    let mut rules = vec![
         named(rule("coordination.k8s.io", &["leases"], &["get", "watch", "update"]), vec![names.lease()]),
         named(rule("discovery.k8s.io", &["endpointslices"], &["get", "patch"]), vec![names.rw()]),
         named(rule("", &["pods"], &["get", "patch"]), instances.to_vec()),
-    ]
+    ];
+    rules.extend(credentials.map(|secret| named(rule("", &["secrets"], &["get"]), vec![secret.to_owned()])));
+    rules
 }
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
@@ -113,7 +118,7 @@ mod tests {
 
     #[test]
     fn nothing_is_a_wildcard() {
-        let agent = agent_rules(&Names::of("a"), &["a-1".to_owned()]);
+        let agent = agent_rules(&Names::of("a"), &["a-1".to_owned()], Some("s"));
         for rule in operator_rules().into_iter().chain(leader_rules()).chain(agent) {
             let lists = [rule.api_groups, rule.resources, Some(rule.verbs), rule.resource_names];
             assert!(!lists.into_iter().flatten().flatten().any(|item| item == "*"));
@@ -122,14 +127,25 @@ mod tests {
 
     #[test]
     fn the_operator_holds_whatever_it_grants_to_agents() {
-        for wanted in agent_rules(&Names::of("a"), &["a-1".to_owned()]) {
+        for wanted in agent_rules(&Names::of("a"), &["a-1".to_owned()], Some("s")) {
             assert!(covers(&operator_rules(), &wanted), "{wanted:?}");
         }
     }
 
     #[test]
+    fn agents_read_the_secret_of_the_store_alone_and_only_where_one_is_named() {
+        let secrets = |credentials| {
+            let rules = agent_rules(&Names::of("a"), &["a-1".to_owned()], credentials);
+            rules.into_iter().filter(|rule| rule.resources == Some(vec!["secrets".to_owned()])).collect::<Vec<_>>()
+        };
+        assert_eq!(secrets(None), []);
+        let [rule] = &secrets(Some("s"))[..] else { panic!("one rule") };
+        assert_eq!((&rule.verbs[..], &rule.resource_names), (&["get".to_owned()][..], &Some(vec!["s".to_owned()])));
+    }
+
+    #[test]
     fn agents_reach_nothing_but_what_is_named() {
-        for rule in agent_rules(&Names::of("a"), &["a-1".to_owned()]) {
+        for rule in agent_rules(&Names::of("a"), &["a-1".to_owned()], Some("s")) {
             assert!(rule.resource_names.is_some_and(|names| !names.is_empty()));
         }
     }

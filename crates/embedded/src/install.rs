@@ -1,4 +1,4 @@
-//! Puts into the API what a cluster's administrator would install: the CRD, the operator's role and account.
+//! Puts into the API what a cluster's administrator would install: the CRDs, the operator's role and account.
 
 use bellwether_core::rbac;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
@@ -17,7 +17,9 @@ const MANAGER: &str = "bellwether-up";
 
 /// Installs everything; what is there and the same is left as it is.
 pub async fn install(client: &Client) -> Result<(), kube::Error> {
-    apply(&Api::<CustomResourceDefinition>::all(client.clone()), &bellwether_api::v1::crd()).await?;
+    for definition in bellwether_api::v1::crds() {
+        apply(&Api::<CustomResourceDefinition>::all(client.clone()), &definition).await?;
+    }
     for name in [crate::manifest::NAMESPACE, OPERATOR_NAMESPACE] {
         let namespace = Namespace { metadata: named(name), ..Namespace::default() };
         apply(&Api::all(client.clone()), &namespace).await?;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bellwether_api::labels::LEADER;
+use bellwether_api::v1::BackupStatus;
 use bellwether_core::contract::{Leader, key};
 use bellwether_core::fact::Fact;
 use bellwether_core::lease_object::{SWITCHOVER, SWITCHOVER_ASKED};
@@ -49,7 +50,13 @@ impl<P: Port> Actor<'_, P> {
             Effect::Create(desired) => {
                 // A cluster that is gone gets no pod on a volume that it has left.
                 self.still_so(&doing).await?;
-                self.write(desired.kind, &desired.name, Verb::Create(Value::clone(&desired.value)), doing).await
+                let created =
+                    self.write(desired.kind, &desired.name, Verb::Create(Value::clone(&desired.value)), doing).await;
+                match created {
+                    // Somebody gave that name to a backup of another cluster. It will not go away by being tried again.
+                    Err(Failure::Overtaken { .. }) if desired.kind == Kind::Backup => Ok(()),
+                    created => created,
+                }
             }
             Effect::Issue(order) => self.issue(order, now, doing).await,
             Effect::AnnotateVolume { target, annotations } => {
@@ -76,6 +83,7 @@ impl<P: Port> Actor<'_, P> {
                 self.write(Kind::Lease, &target.name, Verb::Merge(patch), doing).await
             }
             Effect::DeleteVolume(target) => self.delete(Kind::PersistentVolumeClaim, target, doing).await,
+            Effect::BackupStatus { target, status } => self.backup_status(target, status, doing).await,
         }
     }
 
@@ -83,6 +91,27 @@ impl<P: Port> Actor<'_, P> {
         let written = self.port.send(self.request(kind, name, verb)).await;
         if let Some(object) = written.map_err(|error| Failure::of(doing(), error))? {
             self.caches.remember(kind, object);
+        }
+        Ok(())
+    }
+
+    /// With its UID and version: one that was made anew meanwhile must not get its predecessor's status, and an operator whose view is old must not
+    /// take back that it is over.
+    async fn backup_status(
+        &self,
+        target: &Target,
+        status: &BackupStatus,
+        doing: impl Fn() -> String,
+    ) -> Result<(), Failure> {
+        let patch = json!({
+            "apiVersion": Kind::Backup.api_version(), "kind": Kind::Backup.to_string(),
+            "metadata": {"name": target.name, "uid": target.uid, "resourceVersion": target.resource_version}, "status": status,
+        });
+        match self.port.send(self.request(Kind::Backup, &target.name, Verb::ApplyStatus(patch))).await {
+            Ok(Some(object)) => self.caches.remember(Kind::Backup, object),
+            // It is gone, and nobody is left to be told.
+            Ok(None) | Err(CallError::Refused { code: 404, .. }) => {}
+            Err(error) => return Err(Failure::of(doing(), error)),
         }
         Ok(())
     }

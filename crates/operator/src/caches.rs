@@ -21,7 +21,7 @@ use crate::secrets;
 pub struct Caches {
     /// The clusters.
     pub clusters: Arc<Cache>,
-    /// Their children.
+    /// Their children, and their backups.
     pub children: BTreeMap<Kind, Arc<Cache>>,
 }
 
@@ -34,7 +34,12 @@ impl Caches {
                 Kind::Pod => Some(drop_spec),
                 _ => None,
             };
-            (kind, Cache::new(Resource::Child(kind).api_resource(), GroupBy::Label(labels::CLUSTER), namespaces, strip))
+            let group_by = match kind {
+                // People write them, without a label.
+                Kind::Backup => GroupBy::Field("/spec/cluster"),
+                _ => GroupBy::Label(labels::CLUSTER),
+            };
+            (kind, Cache::new(Resource::Child(kind).api_resource(), group_by, namespaces, strip))
         });
         Self {
             clusters: Cache::new(Resource::Cluster.api_resource(), GroupBy::Itself, namespaces, None),
@@ -74,7 +79,7 @@ impl Caches {
 /// moment.
 pub fn priority(cache: &Cache) -> Priority {
     match cache.resource.plural.as_str() {
-        "postgresclusters" | "pods" | "leases" => Priority::Urgent,
+        "postgresclusters" | "pods" | "leases" | "backups" => Priority::Urgent,
         _ => Priority::Change,
     }
 }
@@ -110,12 +115,21 @@ mod tests {
     use serde_json::json as value;
 
     #[test]
-    fn note_22_only_objects_with_our_label_are_asked_for() {
+    fn note_22_of_foreign_kinds_only_objects_with_our_label_are_asked_for() {
         let caches = Caches::new(&Namespaces::All);
         for cache in caches.all() {
-            let ours = (cache.resource.plural != "postgresclusters").then_some(labels::CLUSTER);
-            assert_eq!(cache.selector(), ours, "{}", cache.resource.plural);
+            let foreign = cache.resource.group != bellwether_api::GROUP;
+            assert_eq!(cache.selector(), foreign.then_some(labels::CLUSTER), "{}", cache.resource.plural);
         }
+    }
+
+    #[test]
+    fn a_backup_that_a_person_wrote_belongs_to_the_cluster_that_it_names() {
+        let caches = Caches::new(&Namespaces::All);
+        let metadata = value!({"name": "before-the-migration", "namespace": "shop", "resourceVersion": "5"});
+        caches.remember(Kind::Backup, Arc::new(value!({"metadata": metadata, "spec": {"cluster": "orders"}})));
+        let key = Key { namespace: "shop".into(), name: "orders".into() };
+        assert!(caches.listing(Kind::Backup, &key).items.contains_key("before-the-migration"));
     }
 
     #[test]

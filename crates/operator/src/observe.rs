@@ -1,14 +1,15 @@
 //! Looks at the world around one cluster: from the caches, and live where a cache must not be trusted.
 //!
-//! Never: calls a cluster absent because a cache doesn't have it. Volumes are deleted on that word, so the API server is asked.
+//! Never: calls a cluster absent because a cache doesn't have it. Volumes are deleted and backups fail on that word, so the API server is asked.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bellwether_api::names::Names;
 use bellwether_core::contract::key;
 use bellwether_core::fact::Fact;
 use bellwether_core::object::Kind;
-use bellwether_core::observed::{self, Observed, Raw, Readings};
+use bellwether_core::observed::{self, Listing, Observed, Raw, Readings};
 use bellwether_runtime::watch::Key;
 use serde_json::Value;
 
@@ -23,15 +24,16 @@ pub async fn observe(
     key: &Key,
     readings: &Mutex<Readings>,
 ) -> Result<Observed, Failure> {
-    let children: std::collections::BTreeMap<_, _> =
-        Kind::ALL.into_iter().map(|kind| (kind, caches.listing(kind, key))).collect();
+    let children: BTreeMap<_, _> = Kind::ALL.into_iter().map(|kind| (kind, caches.listing(kind, key))).collect();
     let cached = caches.clusters.group(key).get(&key.name).cloned();
     let has_volumes = children.get(&Kind::PersistentVolumeClaim).is_some_and(|volumes| !volumes.items.is_empty());
     let cluster = match cached {
         Some(cluster) => Fact::Known(cluster),
         None if !caches.clusters.complete() => Fact::Unknown,
         // Nothing hangs on it, so nobody needs to be asked.
-        None if !has_volumes => Fact::Absent,
+        None if !has_volumes && !has_open_backups(&children) => Fact::Absent,
+        // A backup may name anything, where the definition's rules are missing. What is no name is not put into an address.
+        None if !is_name(&key.name) => Fact::Absent,
         None => Fact::looked_up(live_cluster(port, key).await?),
     };
     let owner_password = match &cluster {
@@ -41,6 +43,17 @@ pub async fn observe(
     let mut readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
     let raw = Raw { cluster, children, owner_password };
     Ok(observed::observe_again(&key.namespace, &key.name, raw, &mut readings))
+}
+
+/// Whether a backup that names the cluster waits, or is being taken.
+fn has_open_backups(children: &BTreeMap<Kind, Listing<Arc<Value>>>) -> bool {
+    let over = |backup: &Value| matches!(backup["status"]["phase"].as_str(), Some("Completed" | "Failed"));
+    children.get(&Kind::Backup).is_some_and(|backups| backups.items.values().any(|backup| !over(backup)))
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
 }
 
 /// The cluster as the API server has it now.
@@ -68,7 +81,7 @@ async fn owner_password(
     port: &impl Port,
     at: &Key,
     cluster: &Value,
-    secrets: &observed::Listing<Arc<Value>>,
+    secrets: &Listing<Arc<Value>>,
 ) -> Result<Fact<String>, Failure> {
     let from = &cluster["spec"]["bootstrap"]["initdb"]["ownerPassword"];
     let (Some(name), Some(wanted)) = (from["name"].as_str(), from["key"].as_str()) else { return Ok(Fact::Absent) };

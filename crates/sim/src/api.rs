@@ -117,7 +117,7 @@ impl Ids for SeedIds {
 }
 
 thread_local! {
-    /// A store with our kind installed: what every run begins with. Compiling the kind's rules takes longer than some runs.
+    /// A store with our kinds installed: what every run begins with. Compiling the kinds' rules takes longer than some runs.
     static PREPARED: Store = prepared();
 }
 
@@ -131,8 +131,10 @@ fn prepared() -> Store {
         let target = Target { resource, namespace: None, name, subresource: Subresource::Main };
         store.create(&target, object, &write).expect("an object of ours");
     };
-    let crd = serde_json::to_value(v1::crd()).expect("our own type");
-    install("apiextensions.k8s.io", "v1", "customresourcedefinitions", crd);
+    for definition in v1::crds() {
+        let definition = serde_json::to_value(definition).expect("our own type");
+        install("apiextensions.k8s.io", "v1", "customresourcedefinitions", definition);
+    }
     install("", "v1", "namespaces", json!({"metadata": {"name": NAMESPACE}}));
     store
 }

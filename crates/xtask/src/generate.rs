@@ -6,6 +6,9 @@
 use std::fs;
 use std::path::Path;
 
+use bellwether_api::v1;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
 use crate::{deploy, reference, yaml};
 
 /// A generated file.
@@ -18,12 +21,16 @@ pub struct File {
 
 /// Every generated file.
 pub fn files() -> Result<Vec<File>, String> {
-    let json_of = |object: serde_json::Result<serde_json::Value>| object.map_err(|why| format!("as JSON: {why}"));
-    let crd = json_of(serde_json::to_value(bellwether_api::v1::crd()))?;
     let file = |path, content| File { path, content };
+    let definition = |definition: CustomResourceDefinition| {
+        let json = serde_json::to_value(definition).map_err(|why| format!("as JSON: {why}"))?;
+        yaml::document(&json)
+    };
     let mut files = vec![
-        file("deploy/crds/postgresclusters.bellwether.dev.yaml", yaml::document(&crd)?),
+        file("deploy/crds/postgresclusters.bellwether.dev.yaml", definition(v1::crd())?),
+        file("deploy/crds/backups.bellwether.dev.yaml", definition(v1::backup_crd())?),
         file("docs/reference/postgrescluster.md", reference::cluster::page()),
+        file("docs/reference/backup.md", reference::backup::page()),
         file("docs/reference/versions.md", reference::tables::versions()),
         file("docs/reference/parameters.md", reference::tables::parameters()),
         file("docs/reference/reasons.md", reference::tables::reasons()),
@@ -88,15 +95,24 @@ mod tests {
     }
 
     #[test]
-    fn the_yaml_reads_back_as_the_objects() {
-        let wanted = serde_json::to_value(bellwether_api::v1::crd()).expect("JSON");
+    fn the_yaml_reads_back_as_the_objects_and_every_definition_is_there() {
         let objects = objects();
-        let crd = &objects.iter().find(|(path, _)| path.starts_with("deploy/crds")).expect("a CRD").1;
         let typed = |value: &serde_json::Value| {
-            use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-            serde_json::from_value::<CustomResourceDefinition>(value.clone()).expect("a CRD")
+            serde_json::from_value::<CustomResourceDefinition>(value.clone()).expect("a definition")
         };
-        assert_eq!(typed(crd), typed(&wanted));
+        let written: Vec<_> = objects
+            .iter()
+            .filter(|(path, _)| path.starts_with("deploy/crds"))
+            .map(|(path, one)| (*path, typed(one)))
+            .collect();
+        let path = |definition: &CustomResourceDefinition| {
+            format!("deploy/crds/{}.yaml", definition.metadata.name.clone().expect("it has a name"))
+        };
+        let wanted: Vec<_> = v1::crds().into_iter().map(|definition| (path(&definition), definition)).collect();
+        assert_eq!(written.len(), wanted.len());
+        for ((there, written), (path, wanted)) in written.iter().zip(&wanted) {
+            assert_eq!((*there, written), (path.as_str(), wanted));
+        }
     }
 
     #[test]

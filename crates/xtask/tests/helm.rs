@@ -66,14 +66,16 @@ fn lint_has_nothing_to_say() {
 }
 
 #[test]
-fn the_chart_with_its_defaults_is_the_manifest_and_the_definition() {
+fn the_chart_with_its_defaults_is_the_manifest_and_the_definitions() {
     let Some(rendered) = template("{}") else { return };
     let read = |path: &str| std::fs::read_to_string(root().join(path)).expect(path);
     let mut wanted = documents(&read("deploy/bellwether.yaml"));
     wanted.retain(|object| object["kind"] != "Namespace");
-    let mut definition = documents(&read("deploy/crds/postgresclusters.bellwether.dev.yaml")).remove(0);
-    definition["metadata"]["annotations"]["helm.sh/resource-policy"] = "keep".into();
-    wanted.push(definition);
+    for name in ["postgresclusters", "backups"] {
+        let mut definition = documents(&read(&format!("deploy/crds/{name}.bellwether.dev.yaml"))).remove(0);
+        definition["metadata"]["annotations"]["helm.sh/resource-policy"] = "keep".into();
+        wanted.push(definition);
+    }
     wanted.sort_by_key(identity);
     let rendered = rendered.expect("it renders");
     assert_eq!(rendered.iter().map(identity).collect::<Vec<_>>(), wanted.iter().map(identity).collect::<Vec<_>>());

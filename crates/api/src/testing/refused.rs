@@ -42,12 +42,42 @@ pub fn manifest(spec: &Value) -> Value {
     json!({ "apiVersion": "bellwether.dev/v1", "kind": "PostgresCluster", "metadata": { "name": "orders" }, "spec": spec })
 }
 
-/// All of them.
+/// A `Backup` called `orders-1` with this spec, as a user writes it.
+pub fn backup_manifest(spec: &Value) -> Value {
+    json!({ "apiVersion": "bellwether.dev/v1", "kind": "Backup", "metadata": { "name": "orders-1" }, "spec": spec })
+}
+
+/// Those of a `Backup`.
+pub fn backup_refusals() -> Vec<Refusal> {
+    let row = |name: &str, cluster: &str, words: &[&str]| Refusal {
+        manifest: backup_manifest(&json!({ "cluster": cluster })),
+        ..Refusal::of(name, &json!({}), words)
+    };
+    let no_name = |cluster: &str| {
+        let words = ["spec.cluster", &quoted(cluster), "such as orders"];
+        row(&format!("a backup of {cluster:?}"), cluster, &words)
+    };
+    let too_long = "o23456789012345678901234567890123456789012345678901";
+    let mut rows: Vec<_> =
+        ["", "Orders", "shop/orders", "../orders", "orders-", too_long].into_iter().map(no_name).collect();
+    let moved =
+        row("a backup that moves", "shop", &["spec.cluster", "\"shop\" (was \"orders\")", "create another Backup"]);
+    rows.push(Refusal { before: Some(backup_manifest(&json!({ "cluster": "orders" }))), ..moved });
+    rows.push(Refusal {
+        manifest: backup_manifest(&json!({})),
+        by: Refuser::Schema,
+        ..row("a backup of nothing", "", &["spec.cluster", "Required"])
+    });
+    rows
+}
+
+/// All of them, of a `PostgresCluster`.
 pub fn refusals() -> Vec<Refusal> {
     let groups = [
         schema(),
         schedules(),
         retentions(),
+        stores(),
         sizes(),
         owned(),
         settings(),
@@ -120,6 +150,35 @@ fn retentions() -> Vec<Refusal> {
         Refusal::of(format!("retention: {retention}"), &spec, &words)
     };
     ["7 days", "7", "0d", "7D", "1w2d"].into_iter().map(row).collect()
+}
+
+fn stores() -> Vec<Refusal> {
+    let url = |url: &str| {
+        let words = ["spec.backup.store.url", &quoted(url), "write s3://bucket/path"];
+        Refusal::of(format!("store: {url:?}"), &json!({ "backup": { "store": { "url": url } } }), &words)
+    };
+    let endpoint = |endpoint: &str| {
+        let spec = json!({ "backup": { "store": { "url": "s3://acme/pg", "endpoint": endpoint } } });
+        let words = ["spec.backup.store.endpoint", &quoted(endpoint), "such as https://minio.storage.svc:9000"];
+        Refusal::of(format!("endpoint: {endpoint:?}"), &spec, &words)
+    };
+    let urls = [
+        "",
+        "acme",
+        "file:///backups",
+        "https://acme.s3.amazonaws.com",
+        "s3://",
+        "s3:///path",
+        "s3://ac",
+        "s3://Acme",
+        "s3://acme//pg",
+        "s3://acme/pg?versions",
+        "s3://acme/a b",
+        "s3://key:secret@acme/pg",
+    ];
+    let endpoints =
+        ["", "minio:9000", "s3://minio:9000", "https://", "https://minio:9000/path", "https://key:secret@minio:9000"];
+    urls.into_iter().map(url).chain(endpoints.into_iter().map(endpoint)).collect()
 }
 
 fn sizes() -> Vec<Refusal> {

@@ -55,6 +55,12 @@ pub fn schema() -> Value {
     crd.pointer("/spec/versions/0/schema/openAPIV3Schema").expect("it has a schema").clone()
 }
 
+/// The schema of [`backup_crd`].
+pub fn backup_schema() -> Value {
+    let crd = serde_json::to_value(backup_crd()).expect("a CRD is JSON");
+    crd.pointer("/spec/versions/0/schema/openAPIV3Schema").expect("it has a schema").clone()
+}
+
 /// The part of a schema that describes the field at `path`, as [`Field::path`] writes it.
 pub fn at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
     steps(path).iter().try_fold(schema, |node, step| match step {

@@ -153,7 +153,8 @@ pub fn backup_fields() -> Vec<Field> {
     let field = |path, bounds, on_change, rules| Field { path, bounds, on_change, rules };
     vec![
         field("spec", json!({}), OnChange::Group, vec![]),
-        field("spec.cluster", name(63), OnChange::Immutable, rules::backup_cluster()),
+        // Longer than allowed, so that it is the rule that refuses, in its own words.
+        field("spec.cluster", text(253), OnChange::Immutable, rules::backup_cluster()),
     ]
 }
 

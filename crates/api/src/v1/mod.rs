@@ -18,7 +18,7 @@ mod storage;
 
 pub use backup::*;
 pub use bootstrap::*;
-pub use crd::{at, backup_crd, crd, crds, schema};
+pub use crd::{at, backup_crd, backup_schema, crd, crds, schema};
 pub use policy::*;
 pub use scheduling::*;
 pub use spec::*;

@@ -70,7 +70,7 @@ pub struct BackupStore {
 /// A Secret by its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SecretName {
-    /// Its name.
+    /// The name of a Secret in the same namespace.
     pub name: String,
 }
 

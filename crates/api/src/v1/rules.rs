@@ -224,7 +224,14 @@ pub fn store_endpoint() -> Vec<Rule> {
 
 /// `spec.cluster` of a `Backup`.
 pub fn backup_cluster() -> Vec<Rule> {
-    vec![Rule::immutable("spec.cluster", "can't change, because the backup is of that cluster: create another Backup")]
+    vec![
+        Rule::on(
+            "spec.cluster",
+            "self.matches('^[a-z]([a-z0-9-]{0,48}[a-z0-9])?$')",
+            "can't be the name of a PostgresCluster: write that of one in the same namespace, such as orders",
+        ),
+        Rule::immutable("spec.cluster", "can't change, because the backup is of that cluster: create another Backup"),
+    ]
 }
 
 /// `spec.bootstrap.initdb.database` and `.owner`.

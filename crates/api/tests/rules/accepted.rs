@@ -7,6 +7,8 @@ use bellwether_api::validate::validate;
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use bellwether_api::testing::refused::backup_manifest;
+
 use super::{SCHEMA, manifest, refusals, stored};
 
 #[rstest]
@@ -56,6 +58,40 @@ fn the_types_and_the_schema_have_the_same_defaults() {
 #[case("0 2 * * sat,sun")]
 fn a_schedule_that_fires(#[case] schedule: &str) {
     assert_eq!(refusals(&manifest(&json!({ "backup": { "schedule": schedule } })), None), [""; 0]);
+}
+
+#[rstest]
+#[case(json!({ "url": "s3://acme" }))]
+#[case(json!({ "url": "s3://acme.backups-1/production/pg_17/eu=1/" }))]
+#[case(json!({ "url": "gs://acme-backups/pg", "credentials": { "name": "gcs" } }))]
+#[case(json!({ "url": "az://backups/pg", "region": "westeurope" }))]
+#[case(json!({ "url": "s3://acme/pg", "endpoint": "http://10.0.0.7:9000" }))]
+#[case(json!({ "url": "s3://acme/pg", "endpoint": "https://minio.storage.svc/" }))]
+fn a_store_that_can_be_reached(#[case] store: Value) {
+    let object = manifest(&json!({ "backup": { "store": store } }));
+    assert_eq!(refusals(&object, None), [""; 0]);
+    let cluster: PostgresCluster = serde_json::from_value(stored(&object)).expect("it is a PostgresCluster");
+    assert_eq!(validate(&cluster), []);
+}
+
+/// A Secret is renamed, a store moves: the operator and the agents follow.
+#[rstest]
+#[case(json!({}), json!({ "url": "s3://acme/pg" }))]
+#[case(json!({ "url": "s3://acme/pg" }), json!({ "url": "s3://acme/elsewhere", "credentials": { "name": "s3" } }))]
+fn a_store_may_be_named_and_changed_at_any_time(#[case] before: Value, #[case] after: Value) {
+    let with = |store: &Value| match store.as_object().is_some_and(serde_json::Map::is_empty) {
+        true => manifest(&json!({})),
+        false => manifest(&json!({ "backup": { "store": store } })),
+    };
+    assert_eq!(refusals(&with(&after), Some(&with(&before))), [""; 0]);
+    assert_eq!(refusals(&with(&before), Some(&with(&after))), [""; 0]);
+}
+
+#[test]
+fn a_backup_of_a_cluster_is_accepted_and_may_be_written_again() {
+    let object = backup_manifest(&json!({ "cluster": "orders" }));
+    assert_eq!(refusals(&object, None), [""; 0]);
+    assert_eq!(refusals(&object, Some(&object)), [""; 0]);
 }
 
 #[rstest]

@@ -13,12 +13,15 @@ use kube_cel::{CompiledSchema, Validator, compile_schema};
 use serde_json::Value;
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(v1::schema);
+static BACKUP_SCHEMA: LazyLock<Value> = LazyLock::new(v1::backup_schema);
 /// Compiled once: it takes longer than all the rest.
 static COMPILED: LazyLock<CompiledSchema> = LazyLock::new(|| compile_schema(&SCHEMA));
+static BACKUP_COMPILED: LazyLock<CompiledSchema> = LazyLock::new(|| compile_schema(&BACKUP_SCHEMA));
 
 /// The messages with which `object` is refused; none when it is accepted. `old` is what was stored before.
 fn refusals(object: &Value, old: Option<&Value>) -> Vec<String> {
-    match Validator::new().validate_compiled(&COMPILED, object, old) {
+    let compiled = if object["kind"] == "Backup" { &BACKUP_COMPILED } else { &COMPILED };
+    match Validator::new().validate_compiled(compiled, object, old) {
         Ok(()) => vec![],
         Err(errors) => errors.iter().map(|error| error.message.clone()).collect(),
     }

@@ -3,10 +3,15 @@
 //! What the structural schema refuses (replicas 0, 11 and "three", version 13 and "latest") is worded by the API server; the
 //! facts it words are asserted in `shape`, the words in the conformance suite and end to end.
 
-use bellwether_api::testing::refused::{Refuser, refusals as table};
+use bellwether_api::testing::refused::{Refusal, Refuser, backup_refusals, refusals as refused};
 use serde_json::json;
 
 use super::{manifest, refusals};
+
+/// The rows of both kinds.
+fn table() -> Vec<Refusal> {
+    refused().into_iter().chain(backup_refusals()).collect()
+}
 
 #[test]
 fn every_row_of_the_table_is_refused_in_one_message_with_all_its_words() {

@@ -1,11 +1,11 @@
 //! The shape of the CRD: what `kubectl` shows, what the API server checks by itself, and that nothing is left undescribed.
 
-use bellwether_api::v1::fields::{OnChange, fields};
+use bellwether_api::v1::fields::{OnChange, backup_fields, fields};
 use bellwether_api::{v1, versions};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::SCHEMA;
+use super::{BACKUP_SCHEMA, SCHEMA};
 
 #[test]
 fn the_printer_columns_are_those_of_the_documentation() {
@@ -73,6 +73,30 @@ fn every_field_says_what_it_does_and_what_changing_it_does() {
             );
         }
     }
+}
+
+#[test]
+fn of_a_backup_every_field_is_in_the_table_described_and_bounded() {
+    let table = backup_fields();
+    for path in own_fields(&BACKUP_SCHEMA["properties"]["spec"], "spec") {
+        let field =
+            table.iter().find(|field| field.path == path).unwrap_or_else(|| panic!("{path} is not in the table"));
+        let node = v1::at(&BACKUP_SCHEMA, &path).expect("it was found there");
+        assert!(node["description"].as_str().unwrap_or_default().ends_with(field.on_change.sentence()), "{node}");
+        assert!(node.get("maxLength").is_some(), "{path} has no bound: {node}");
+    }
+}
+
+#[test]
+fn every_definition_is_installed() {
+    let names: Vec<_> = v1::crds().into_iter().map(|crd| crd.metadata.name.expect("it has one")).collect();
+    assert_eq!(names, ["postgresclusters.bellwether.dev", "backups.bellwether.dev"]);
+    let backup = v1::backup_crd();
+    assert!(backup.spec.versions[0].subresources.as_ref().is_some_and(|sub| sub.status.is_some()));
+    let columns = backup.spec.versions[0].additional_printer_columns.clone().expect("there are columns");
+    let shown: Vec<_> =
+        columns.iter().filter(|column| column.priority.unwrap_or(0) == 0).map(|column| column.name.as_str()).collect();
+    assert_eq!(shown, ["Cluster", "Phase", "Instance", "Size", "Stored", "Duration", "Age"]);
 }
 
 /// The derive puts the comment of an optional field's type in place of the field's own, unless it is told otherwise.

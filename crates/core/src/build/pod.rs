@@ -55,14 +55,20 @@ pub fn current_hash(parent: &Parent<'_>) -> String {
 }
 
 fn hash(spec: &PostgresClusterSpec) -> String {
-    object::hash(&json!({
+    let mut from = json!({
         "version": spec.version,
         "image": spec.image,
         "imagePullSecrets": spec.image_pull_secrets,
         "resources": spec.resources,
         "scheduling": spec.scheduling,
         "walVolume": spec.storage.wal.is_some(),
-    }))
+    });
+    // Said only where there is one, so that the pods of an earlier release keep their hash. PostgreSQL begins to archive at a start, and an agent
+    // that was installed before there were archives does not say that it has to.
+    if spec.backup.store.is_some() {
+        from["archive"] = true.into();
+    }
+    object::hash(&from)
 }
 
 fn spec(parent: &Parent<'_>, instance: &str) -> PodSpec {

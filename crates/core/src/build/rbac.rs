@@ -35,7 +35,10 @@ fn account(parent: &Parent<'_>, name: &str, _: &[String]) -> Desired {
 }
 
 fn role(parent: &Parent<'_>, name: &str, instances: &[String]) -> Desired {
-    let role = Role { metadata: parent.owned(name), rules: Some(rbac::agent_rules(&parent.names, instances)) };
+    let store = parent.cluster.spec.backup.store.as_ref();
+    let credentials = store.and_then(|store| store.credentials.as_ref()).map(|secret| secret.name.as_str());
+    let rules = rbac::agent_rules(&parent.names, instances, credentials);
+    let role = Role { metadata: parent.owned(name), rules: Some(rules) };
     Desired::of(Kind::Role, name, &role)
 }
 

@@ -3,6 +3,7 @@
 //! Facts are known, absent or unknown: a list that is not complete can show what is there, but never that something is not.
 //! Contents of Secrets are not here at all, so no log line and no panic message can carry them.
 
+mod backup;
 mod pod;
 mod read;
 mod volume;
@@ -15,6 +16,7 @@ use bellwether_api::v1::PostgresCluster;
 use jiff::Timestamp;
 use serde_json::Value;
 
+pub use backup::Backup;
 pub use pod::{Pod, PodPhase, Trouble};
 pub use read::{Raw, Readings, observe, observe_again};
 pub use volume::{Growth, Volume, VolumeRole};
@@ -40,6 +42,8 @@ pub struct Observed {
     pub volumes: Listing<Volume>,
     /// Its Secrets, without contents.
     pub secrets: Listing<Secret>,
+    /// The backups that name it, those of an earlier cluster of this name included.
+    pub backups: Listing<Backup>,
     /// Its Lease.
     pub lease: Fact<Lease>,
     /// The configuration in the ConfigMap, where there is one that can be read.
@@ -154,6 +158,7 @@ impl Observed {
             (Kind::Pod, self.pods.complete),
             (Kind::PersistentVolumeClaim, self.volumes.complete),
             (Kind::Secret, self.secrets.complete),
+            (Kind::Backup, self.backups.complete),
             (Kind::Lease, !self.lease.is_unknown()),
         ];
         let plain = self.objects.iter().map(|(kind, listing)| (*kind, listing.complete));

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::pod::Given;
-use super::{Lease, Listing, Observed, Pod, Secret, Volume};
+use super::{Backup, Lease, Listing, Observed, Pod, Secret, Volume};
 use crate::fact::Fact;
 use crate::force;
 use crate::lease_object;
@@ -39,6 +39,7 @@ pub struct Readings {
     pods: Reading<Pod>,
     volumes: Reading<Volume>,
     secrets: Reading<Secret>,
+    backups: Reading<Backup>,
     leases: Reading<Lease>,
 }
 
@@ -66,7 +67,7 @@ pub fn observe_again(namespace: &str, name: &str, mut raw: Raw, readings: &mut R
     };
     let mut take = |kind| raw.children.remove(&kind).unwrap_or_default();
     let (pods, volumes, secrets) = (take(Kind::Pod), take(Kind::PersistentVolumeClaim), take(Kind::Secret));
-    let leases = take(Kind::Lease);
+    let (backups, leases) = (take(Kind::Backup), take(Kind::Lease));
     let pods = looked_at("Pod", &pods, read_pod, &mut readings.pods, &mut unreadable);
     let volumes = decoded(
         "PersistentVolumeClaim",
@@ -76,6 +77,7 @@ pub fn observe_again(namespace: &str, name: &str, mut raw: Raw, readings: &mut R
         &mut unreadable,
     );
     let secrets = decoded("Secret", &secrets, |secret| read_secret(&secret), &mut readings.secrets, &mut unreadable);
+    let backups = decoded("Backup", &backups, Backup::read, &mut readings.backups, &mut unreadable);
     let leases = decoded("Lease", &leases, |lease| read_lease(&lease), &mut readings.leases, &mut unreadable);
     let config = match raw.children.get(&Kind::ConfigMap).map_or(Fact::Unknown, |maps| maps.get(&names.config())) {
         // What can't be read is treated as never written: it is our own object, and the plan writes it anew.
@@ -92,6 +94,7 @@ pub fn observe_again(namespace: &str, name: &str, mut raw: Raw, readings: &mut R
         pods,
         volumes,
         secrets,
+        backups,
         lease: match leases.get(&names.lease()) {
             // A Lease from a list that isn't complete may be an old one, and somebody else may lead by now.
             Fact::Known(lease) if leases.complete => Fact::Known(lease.clone()),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use bellwether_api::v1::BackupStatus;
 use jiff::Timestamp;
 
 use crate::build::secret::SecretKind;
@@ -65,6 +66,13 @@ pub enum Effect {
     },
     /// Delete a volume, and the data on it.
     DeleteVolume(Target),
+    /// Say what becomes of a backup.
+    BackupStatus {
+        /// The backup, as it was seen: whoever has yet to see that it is over must not say otherwise.
+        target: Target,
+        /// All that is said of it.
+        status: Box<BackupStatus>,
+    },
 }
 
 /// An object as it was seen. The API server refuses when it is another or has changed since.
@@ -153,7 +161,8 @@ impl Effect {
     /// Whether nothing that comes after it needs it, so that a refusal holds nothing up.
     pub fn stands_alone(&self) -> bool {
         match self {
-            Self::GrowVolume { .. } => true,
+            Self::GrowVolume { .. } | Self::BackupStatus { .. } => true,
+            Self::Create(desired) => desired.kind == Kind::Backup,
             Self::Apply(desired) => {
                 matches!(desired.kind, Kind::Service | Kind::EndpointSlice | Kind::PodDisruptionBudget)
             }
@@ -173,6 +182,7 @@ impl Effect {
             Self::AnnotatePod { name, .. } => (Kind::Pod, name),
             Self::DeletePod(target) | Self::RestartPod(target) => (Kind::Pod, &target.name),
             Self::AskSwitchover { target, .. } => (Kind::Lease, &target.name),
+            Self::BackupStatus { target, .. } => (Kind::Backup, &target.name),
         }
     }
 
@@ -188,6 +198,7 @@ impl Effect {
             Self::AskSwitchover { wish: Some(_), .. } => "ask for a switchover on",
             Self::AskSwitchover { wish: None, .. } => "withdraw the switchover from",
             Self::DeletePod(_) | Self::DeleteVolume(_) => "delete",
+            Self::BackupStatus { .. } => "say of",
         }
     }
 }

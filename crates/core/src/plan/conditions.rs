@@ -12,8 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
 
 use super::rollout::Stage;
+use super::schedule::Cluster;
 use super::status::{Health, Verdict, View};
-use super::{WaitingOn, effective_durability, stuck};
+use super::{WaitingOn, backed_up, effective_durability, stuck};
 use crate::fence::Fences;
 use crate::object::Kind;
 use crate::observed::Pod;
@@ -38,11 +39,36 @@ pub const FENCED: &str = "Fenced";
 pub const FORCED: &str = "Forced";
 
 /// What a condition says.
-struct Says {
-    type_: &'static str,
-    holds: bool,
-    reason: Reason,
-    message: String,
+pub(super) struct Says {
+    pub type_: &'static str,
+    pub holds: Holds,
+    pub reason: Reason,
+    pub message: String,
+}
+
+/// Whether it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holds {
+    Yes,
+    No,
+    /// Nobody who would know says so.
+    Unknown,
+}
+
+impl Holds {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Yes => "True",
+            Self::No => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl From<bool> for Holds {
+    fn from(holds: bool) -> Self {
+        if holds { Self::Yes } else { Self::No }
+    }
 }
 
 /// All conditions, in a fixed order.
@@ -57,15 +83,27 @@ pub(super) fn conditions(view: &View<'_>, phase: Phase, operation: Option<Operat
         paused(view),
         fenced(view),
         forced(view),
+        backed_up::archiving(view),
+        backed_up::backed_up(view),
     ];
     let before = view.before().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let generation = view.parent.cluster.metadata.generation;
     said.into_iter().flatten().map(|says| stamped(says, before, generation, view.now)).collect()
 }
 
+/// How far the cluster is, for whoever wants to begin something.
+pub(super) fn cluster(view: &View<'_>, status: &PostgresClusterStatus) -> Cluster {
+    let ready = status.conditions.iter().any(|condition| condition.type_ == READY && condition.status == "True");
+    match view.leading() {
+        Some(_) if ready => Cluster::Ready,
+        Some(_) => Cluster::Led,
+        None => Cluster::Down,
+    }
+}
+
 /// The time moves only with the status.
 fn stamped(says: Says, before: &[Condition], generation: Option<i64>, now: Timestamp) -> Condition {
-    let status = if says.holds { "True" } else { "False" };
+    let status = says.holds.as_str();
     let unflipped = before.iter().find(|old| old.type_ == says.type_ && old.status == status);
     Condition {
         type_: says.type_.to_owned(),
@@ -78,7 +116,7 @@ fn stamped(says: Says, before: &[Condition], generation: Option<i64>, now: Times
 }
 
 fn ready(view: &View<'_>, phase: Phase) -> Says {
-    let not = |reason, message: String| Says { type_: READY, holds: false, reason, message };
+    let not = |reason, message: String| Says { type_: READY, holds: Holds::No, reason, message };
     if let Some((reason, message)) = stopped(view) {
         return not(reason, message);
     }
@@ -135,14 +173,19 @@ fn ready(view: &View<'_>, phase: Phase) -> Says {
     }
     Says {
         type_: READY,
-        holds: true,
+        holds: Holds::Yes,
         reason: Reason::AsSpecified,
         message: format!("{} accepts writes at {}", primary.name, view.parent.names.rw()),
     }
 }
 
 fn progressing(view: &View<'_>, phase: Phase, operation: Option<OperationKind>) -> Says {
-    let says = |holds, reason, message: &str| Says { type_: PROGRESSING, holds, reason, message: message.to_owned() };
+    let says = |holds: bool, reason, message: &str| Says {
+        type_: PROGRESSING,
+        holds: holds.into(),
+        reason,
+        message: message.to_owned(),
+    };
     if let Some((reason, message)) = stopped(view) {
         return says(false, reason, &message);
     }
@@ -170,7 +213,7 @@ fn progressing(view: &View<'_>, phase: Phase, operation: Option<OperationKind>) 
 }
 
 fn degraded(view: &View<'_>, phase: Phase) -> Says {
-    let says = |holds, reason, message| Says { type_: DEGRADED, holds, reason, message };
+    let says = |holds: bool, reason, message| Says { type_: DEGRADED, holds: holds.into(), reason, message };
     if let Some((reason, message)) = view.first_trouble() {
         return says(true, reason, message);
     }
@@ -195,7 +238,7 @@ fn degraded(view: &View<'_>, phase: Phase) -> Says {
 
 /// Whether the spec was understood, and what of it has no effect yet. Green while a field is ignored would be a lie.
 fn accepted(view: &View<'_>) -> Says {
-    let says = |holds, reason, message| Says { type_: ACCEPTED, holds, reason, message };
+    let says = |holds: bool, reason, message| Says { type_: ACCEPTED, holds: holds.into(), reason, message };
     if let Verdict::Invalid(message) = view.verdict {
         return says(false, Reason::InvalidSpec, message.clone());
     }
@@ -210,17 +253,20 @@ fn accepted(view: &View<'_>) -> Says {
     says(true, Reason::NotYetActedOn, format!("accepted, but not acted on by this release: {}", idle.join(", ")))
 }
 
-/// Fields that this release stores and ignores. Backups and monitoring are on by default, so the list is never empty.
+/// Fields that this release stores and ignores. Retention and monitoring are on by default, so the list is never empty.
 fn not_acted_on(view: &View<'_>) -> Vec<&'static str> {
     let spec = &view.parent.cluster.spec;
-    let mut fields = vec!["spec.backup.schedule", "spec.backup.retention"];
+    let mut fields = vec![];
+    // Without a store there is nowhere to put a backup.
+    fields.extend(spec.backup.store.is_none().then_some("spec.backup.schedule"));
+    fields.push("spec.backup.retention");
     fields.extend(spec.monitoring.enabled.then_some("spec.monitoring.enabled"));
     fields.extend((spec.automation.updates != AutomationGate::Auto).then_some("spec.automation.updates"));
     fields
 }
 
 fn synced(view: &View<'_>) -> Says {
-    let says = |holds, reason, message| Says { type_: SYNCED, holds, reason, message };
+    let says = |holds: bool, reason, message| Says { type_: SYNCED, holds: holds.into(), reason, message };
     let rollout = view.rollout;
     let each = |(name, lacks): (&String, &String)| format!("{name}: {lacks}");
     let mut outdated: Vec<_> = rollout.outdated.iter().map(each).collect();
@@ -252,7 +298,7 @@ fn paused(view: &View<'_>) -> Option<Says> {
         true => format!("no rollout and no scale-down begins a new step until {} is removed", labels::PAUSED),
         false => format!("{} is {value:?}, which pauses nothing; \"true\" does", labels::PAUSED),
     };
-    Some(Says { type_: PAUSED, holds, reason: Reason::Paused, message })
+    Some(Says { type_: PAUSED, holds: holds.into(), reason: Reason::Paused, message })
 }
 
 /// Said only where there is something to spread, and once everybody has a node.
@@ -263,7 +309,7 @@ fn spread(view: &View<'_>) -> Option<Says> {
     Some(match nodes.len() {
         1 => Says {
             type_: SPREAD,
-            holds: false,
+            holds: Holds::No,
             reason: Reason::SharedFailureDomain,
             message: format!(
                 "all {} instances are on node {}",
@@ -273,7 +319,7 @@ fn spread(view: &View<'_>) -> Option<Says> {
         },
         count => Says {
             type_: SPREAD,
-            holds: true,
+            holds: Holds::Yes,
             reason: Reason::AsSpecified,
             message: format!("{} instances on {count} nodes", pods.len()),
         },
@@ -304,13 +350,13 @@ fn fenced(view: &View<'_>) -> Option<Says> {
         parts.push(format!("{} names {strangers}, which no instance is called; there are {there}", labels::FENCED));
     }
     let holds = !view.fences.instances.is_empty();
-    Some(Says { type_: FENCED, holds, reason: Reason::Fenced, message: parts.join("; ") })
+    Some(Says { type_: FENCED, holds: holds.into(), reason: Reason::Fenced, message: parts.join("; ") })
 }
 
 /// The record on the Lease, in words.
 fn forced(view: &View<'_>) -> Option<Says> {
     let record = view.observed.own_lease()?.forced.as_ref()?;
-    Some(Says { type_: FORCED, holds: true, reason: Reason::ForcedFailover, message: record.to_string() })
+    Some(Says { type_: FORCED, holds: Holds::Yes, reason: Reason::ForcedFailover, message: record.to_string() })
 }
 
 fn fenced_leader(leader: &str) -> String {
@@ -318,7 +364,7 @@ fn fenced_leader(leader: &str) -> String {
 }
 
 /// Nothing will happen before a person, or something outside, does its part.
-fn stopped(view: &View<'_>) -> Option<(Reason, String)> {
+pub(super) fn stopped(view: &View<'_>) -> Option<(Reason, String)> {
     match view.verdict {
         Verdict::Invalid(message) => Some((Reason::InvalidSpec, message.clone())),
         Verdict::Refused(reason, message) => Some((*reason, message.clone())),
@@ -366,7 +412,7 @@ pub fn refused(
     message: String,
     now: Timestamp,
 ) -> PostgresClusterStatus {
-    put(&mut status, before, Says { type_: DEGRADED, holds: true, reason: Reason::ApiRefused, message }, now);
+    put(&mut status, before, Says { type_: DEGRADED, holds: Holds::Yes, reason: Reason::ApiRefused, message }, now);
     status
 }
 
@@ -377,7 +423,7 @@ pub fn not_grown(
     message: String,
     now: Timestamp,
 ) -> PostgresClusterStatus {
-    put(&mut status, before, Says { type_: SYNCED, holds: false, reason: Reason::VolumeNotGrown, message }, now);
+    put(&mut status, before, Says { type_: SYNCED, holds: Holds::No, reason: Reason::VolumeNotGrown, message }, now);
     status
 }
 

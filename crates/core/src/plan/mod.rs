@@ -7,6 +7,8 @@
 
 mod action;
 mod adopt;
+mod backed_up;
+mod backup;
 mod certificates;
 mod conditions;
 mod endpoints;
@@ -18,8 +20,10 @@ mod notes;
 mod orphans;
 mod provision;
 mod rollout;
+mod schedule;
 mod status;
 mod stuck;
+mod taker;
 mod usefulness;
 mod volumes;
 
@@ -48,6 +52,7 @@ use crate::observed::Observed;
 use certificates::whole_seconds;
 use rollout::Rollout;
 use status::Verdict;
+use taker::Ground;
 
 /// What to do next, and why.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -74,9 +79,10 @@ pub fn plan_keeping(observed: &Observed, now: Timestamp, settings: &Settings, ke
     let now = whole_seconds(now);
     match &observed.cluster {
         Fact::Unknown => blind(observed),
-        Fact::Absent => without_cluster(observed),
+        Fact::Absent => without_cluster(observed, now),
         Fact::Known(cluster) if cluster.meta().deletion_timestamp.is_some() => {
-            Plan { status: Some(status::deleting(cluster, now)), ..Plan::default() }
+            let (actions, status) = (backup::deleting(observed, now), Some(status::deleting(cluster, now)));
+            Plan { actions, status, ..Plan::default() }
         }
         Fact::Known(cluster) => match Parent::of(cluster, settings) {
             Some(parent) => for_cluster(observed, cluster, &parent.keeping(kept), now),
@@ -93,8 +99,9 @@ fn blind(observed: &Observed) -> Plan {
 }
 
 /// The cluster is gone. Its children went with it; what is left are volumes.
-fn without_cluster(observed: &Observed) -> Plan {
-    let actions = orphans::remove(observed, None);
+fn without_cluster(observed: &Observed, now: Timestamp) -> Plan {
+    let mut actions = backup::without_cluster(observed, now);
+    actions.extend(orphans::remove(observed, None));
     let left: Vec<_> = orphans::doomed(observed, None).iter().map(|volume| volume.name.clone()).collect();
     let waiting_on = if left.is_empty() { vec![] } else { vec![WaitingOn::Volumes(left)] };
     Plan { actions, waiting_on, ..Plan::default() }
@@ -119,13 +126,16 @@ fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'
     let mut members = Members::default();
     let mut rollout = Rollout::default();
     let mut fences = Fences::default();
+    let backups;
     if verdict == Verdict::Go {
         members = instances::members(observed, parent, &identity, now);
         fences = fence::fences(cluster, &members.wanted);
         rollout = rollout::rollout(observed, parent, &members, &fences, now);
+        let ground = Ground { observed, parent, members: &members, fences: &fences };
+        backups = backup::backups(observed, parent, Some(ground), now);
         let secrets = certificates::certificates(observed, parent, now);
         plan.requeue = secrets.next_renewal.map(|at| at.duration_since(now).max(SignedDuration::from_secs(1)));
-        let provision = provision::provision(observed, parent, &identity, &members, &rollout, secrets);
+        let provision = provision::provision(observed, parent, &identity, &members, &rollout, &backups, secrets);
         plan.actions = provision.actions;
         plan.waiting_on = provision.waiting_on;
         plan.actions.append(&mut members.actions);
@@ -146,6 +156,7 @@ fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'
             plan.requeue = plan.requeue.into_iter().chain([rest]).min();
         }
     } else {
+        backups = backup::backups(observed, parent, None, now);
         // Volumes of an earlier cluster that asked for their removal: the new one waits for that.
         plan.actions = orphans::remove(observed, Some(&parent.uid));
     }
@@ -154,13 +165,22 @@ fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'
     }
     if observed.unseen().is_empty() && observed.unreadable.is_empty() {
         let (identity, members, rollout) = (&identity, &members, &rollout);
-        let (verdict, fences) = (&verdict, &fences);
+        let (verdict, fences, backups) = (&verdict, &fences, &backups);
         let joining = &joining::joining(observed, parent, members, fences);
-        let view = status::View { observed, parent, identity, members, joining, rollout, verdict, fences, now };
+        let view =
+            status::View { observed, parent, identity, members, joining, rollout, verdict, fences, backups, now };
         let waiting = status::waiting(&view);
         plan.waiting_on.extend(waiting);
-        plan.status = Some(status::status(&view, &plan.waiting_on));
+        let status = status::status(&view, &plan.waiting_on);
+        if *verdict == Verdict::Go {
+            let due = schedule::due(observed, parent, conditions::cluster(&view, &status), now);
+            plan.requeue = plan.requeue.into_iter().chain(due.requeue).min();
+            plan.actions.splice(0..0, due.action);
+        }
+        plan.status = Some(status);
     }
+    // First: nothing here needs what comes later, and what is refused later must not keep the word of a backup from being written down.
+    plan.actions.splice(0..0, backups.actions);
     if let Some(after) = &plan.status {
         let before = cluster.status.as_ref();
         plan.events.extend(notes::of_phase(before, after));

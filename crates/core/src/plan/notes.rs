@@ -2,7 +2,7 @@
 //! something that repeats while nothing changes.
 
 use bellwether_api::reason::Reason;
-use bellwether_api::v1::{OperationKind, Phase, PostgresClusterStatus};
+use bellwether_api::v1::{BackupPhase, BackupStatus, OperationKind, Phase, PostgresClusterStatus};
 
 use super::action::{Action, Effect, Existing, Note};
 use crate::object::Kind;
@@ -45,7 +45,29 @@ fn of_action(action: &Action) -> Option<Note> {
         Effect::Apply(_) if action.corrects().is_some() => {
             note("DriftCorrected", format!("restored {kind} {name}, which somebody had changed"))
         }
+        Effect::BackupStatus { status, .. } => of_backup(name, status, &action.why),
         _ => None,
+    }
+}
+
+/// Its beginning, each time that it is begun, and its end.
+fn of_backup(name: &str, status: &BackupStatus, why: &str) -> Option<Note> {
+    let note = |warning, reason: &str, message| Some(Note { warning, reason: reason.to_owned(), message });
+    let instance = status.instance.as_deref().unwrap_or("an instance");
+    match status.phase? {
+        BackupPhase::Running if why == super::backup::BEGUN => {
+            note(false, "BackupBegun", format!("{instance} began backup {name}"))
+        }
+        BackupPhase::Completed => {
+            let size = status.size.as_ref().map(|size| format!(", {size}")).unwrap_or_default();
+            let took = status.duration.as_ref().map(|took| format!(" in {took}")).unwrap_or_default();
+            note(false, "BackupCompleted", format!("backup {name} from {instance} is complete{size}{took}"))
+        }
+        BackupPhase::Failed => {
+            let why = status.message.as_deref().unwrap_or("it did not say why");
+            note(true, "BackupFailed", format!("backup {name} failed: {why}"))
+        }
+        BackupPhase::Running | BackupPhase::Pending => None,
     }
 }
 

@@ -12,11 +12,12 @@ use serde_json::Value;
 
 use super::action::{Action, Effect, WaitingOn};
 use super::adopt::Identity;
+use super::backup::Backups;
 use super::instances::Members;
 use super::rollout::Rollout;
 use super::{certificates, endpoints, instances, volumes};
 use crate::build::{self, Parent};
-use crate::contract::InstanceConfig;
+use crate::contract::{Archive, InstanceConfig};
 use crate::fact::Fact;
 use crate::fence;
 use crate::object::{Desired, Kind};
@@ -42,6 +43,7 @@ pub fn provision(
     identity: &Identity,
     members: &Members,
     rollout: &Rollout,
+    backups: &Backups,
     secrets: certificates::Certificates,
 ) -> Provision {
     let mut result = Provision::default();
@@ -52,7 +54,7 @@ pub fn provision(
     }
     result.actions.extend(secrets.actions);
     result.waiting_on.extend(secrets.waiting_on);
-    let config = build::config::config(parent, &configuration(observed, parent, identity, members, rollout));
+    let config = build::config::config(parent, &configuration(observed, parent, identity, members, rollout, backups));
     let config_hash = config.hash();
     if !observed.config.is_unknown() {
         result.ensure(observed, parent, config.clone());
@@ -193,6 +195,7 @@ fn configuration(
     identity: &Identity,
     members: &Members,
     rollout: &Rollout,
+    backups: &Backups,
 ) -> InstanceConfig {
     let spec = &parent.cluster.spec;
     let told = observed.config.known().map(|config| config.bootstrap_instance.clone()).filter(|name| !name.is_empty());
@@ -213,7 +216,12 @@ fn configuration(
         // All names, whether or not there are such instances: what could not be seen must not lift a fence.
         fenced: fence::wished(parent.cluster).into_iter().collect(),
         restart: rollout.restart.clone(),
-        archive: None,
+        archive: spec.backup.store.clone().map(|store| Archive {
+            store,
+            // A cluster of the same name that is made anew has a UID of its own, and so has one that is restored from this one's archive.
+            incarnation: parent.uid.clone(),
+            order: backups.order.clone(),
+        }),
     }
 }
 

@@ -15,10 +15,13 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::adopt::Identity;
+use super::backed_up;
+use super::backup::Backups;
 use super::conditions;
 use super::instances::{Members, ours};
 use super::joining;
 use super::rollout::{Rollout, Stage};
+use super::schedule;
 use super::{WaitingOn, effective_durability};
 use crate::build::Parent;
 use crate::fence::Fences;
@@ -48,6 +51,7 @@ pub(super) struct View<'a> {
     pub rollout: &'a Rollout,
     pub verdict: &'a Verdict,
     pub fences: &'a Fences,
+    pub backups: &'a Backups,
     pub now: Timestamp,
 }
 
@@ -205,7 +209,8 @@ pub(super) fn status(view: &View<'_>, waiting_on: &[WaitingOn]) -> PostgresClust
         instances: instances(view),
         durability: Some(effective_durability(spec.durability.mode, spec.replicas)),
         operation: kind.map(|kind| operation(view, kind, phase, waiting_on)),
-        last_backup: before.and_then(|status| status.last_backup.clone()),
+        last_backup: backed_up::last_completed(view).map(Time),
+        last_scheduled_backup: schedule::last(view.observed, view.parent).map(Time),
     }
 }
 

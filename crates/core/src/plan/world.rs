@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Action, Effect, Plan, plan, plan_keeping};
 use crate::build::{Kept, Settings};
 use crate::check::check;
-use crate::contract::InstanceConfig;
+use crate::contract::{BackupOrder, InstanceConfig};
 use crate::fact::Fact;
 use crate::lease_object::{MEMBERS, SWITCHOVER, SWITCHOVER_ASKED};
 use crate::object::Kind;
@@ -56,7 +56,9 @@ impl World {
     pub fn with(spec: Value) -> Self {
         let mut cluster = json!({
             "apiVersion": "bellwether.dev/v1", "kind": "PostgresCluster",
-            "metadata": {"name": NAME, "namespace": "shop", "uid": "uid-1", "generation": 1},
+            "metadata": {
+                "name": NAME, "namespace": "shop", "uid": "uid-1", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z",
+            },
         });
         cluster["spec"] = spec;
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
@@ -149,13 +151,14 @@ impl World {
     /// Everything of the cluster that has an owner goes with it, as the garbage collector has it.
     pub fn delete_cluster(&mut self) {
         self.cluster = None;
-        self.objects.retain(|(kind, _), _| *kind == Kind::PersistentVolumeClaim);
+        self.objects.retain(|(kind, _), _| matches!(kind, Kind::PersistentVolumeClaim | Kind::Backup));
     }
 
     /// A new cluster of the same name.
     pub fn recreate(&mut self, spec: Value) {
         let mut fresh = Self::with(spec).cluster.unwrap();
         fresh["metadata"]["uid"] = "uid-2".into();
+        fresh["metadata"]["creationTimestamp"] = self.now.to_string().into();
         self.cluster = Some(fresh);
     }
 
@@ -188,6 +191,7 @@ impl World {
         value["metadata"]["resourceVersion"] = self.version.to_string().into();
         if value["metadata"]["uid"].is_null() {
             value["metadata"]["uid"] = format!("u{}", self.version).into();
+            value["metadata"]["creationTimestamp"] = self.now.to_string().into();
         }
         value
     }
@@ -260,6 +264,13 @@ impl World {
                 let leads = self.observe().leader() == Some(&name);
                 self.restarts.push((name.clone(), if leads { "primary" } else { "standby" }));
                 self.objects.remove(&(kind, name));
+            }
+            Effect::BackupStatus { target, status } => {
+                let mut value = existing.unwrap();
+                assert_eq!(value["metadata"]["uid"], target.uid.as_str());
+                assert_eq!(value["metadata"]["resourceVersion"], target.resource_version.as_str());
+                value["status"] = serde_json::to_value(status).unwrap();
+                self.put(kind, &name, value);
             }
             Effect::DeletePod(target) | Effect::DeleteVolume(target) => {
                 assert_eq!(existing.unwrap()["metadata"]["uid"], target.uid.as_str());
@@ -396,11 +407,61 @@ impl World {
         })
     }
 
+    /// The backup that agents are told to take.
+    pub fn order(&self) -> Option<BackupOrder> {
+        let config = self.objects.get(&(Kind::ConfigMap, format!("{NAME}-config")))?;
+        let config: InstanceConfig = serde_json::from_str(config["data"]["instance.json"].as_str()?).unwrap();
+        config.archive?.order
+    }
+
+    /// A person asks for a backup; a second goes by.
+    pub fn ask_for_backup(&mut self, name: &str) {
+        let metadata = json!({"name": name, "namespace": "shop"});
+        let backup = json!({"metadata": metadata, "spec": {"cluster": NAME}});
+        self.put(Kind::Backup, name, backup);
+        self.now += jiff::SignedDuration::from_secs(1);
+    }
+
+    /// What is said of a backup.
+    pub fn backup(&self, name: &str) -> bellwether_api::v1::BackupStatus {
+        let backup = &self.objects[&(Kind::Backup, name.to_owned())];
+        serde_json::from_value(backup["status"].clone()).unwrap_or_default()
+    }
+
+    /// Changes what an instance says of itself.
+    pub fn change_report(&mut self, instance: &str, change: impl FnOnce(&mut Value)) {
+        let mut pod = self.get(Kind::Pod, instance).clone();
+        let text = &mut pod["metadata"]["annotations"][labels::REPORT];
+        let mut report: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
+        change(&mut report);
+        *text = report.to_string().into();
+        self.put(Kind::Pod, instance, pod);
+    }
+
+    /// The instance that was told says this of the backup: as if it had done so.
+    pub fn told_of_backup(&mut self, state: &str, more: &Value) {
+        let order = self.order().expect("one is to be taken");
+        let mut said =
+            json!({"uid": order.uid, "attempt": order.attempt, "state": state, "started": "2026-01-01T00:01:00.25Z"});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            said[key] = value.clone();
+        }
+        self.change_report(&order.instance, |report| report["backup"] = said);
+    }
+
     /// The pod runs and says this of itself.
     pub fn run(&mut self, name: &str, serial: u32, role: &str, state: &str) {
         let mut pod = self.get(Kind::Pod, name).clone();
         let before = pod.clone();
         let mut report = self.pending(&pod, role == "primary");
+        let said = pod["metadata"]["annotations"][labels::REPORT].as_str();
+        let before_that: Value = said.map_or(Value::Null, |text| serde_json::from_str(text).unwrap());
+        report["archiving"] = before_that["archiving"].clone();
+        // Of a backup that it is no longer told of, it forgets all.
+        let uid = before_that["backup"]["uid"].as_str();
+        if uid.is_some_and(|uid| self.order().is_some_and(|order| order.uid == uid)) {
+            report["backup"] = before_that["backup"].clone();
+        }
         for (key, value) in [
             ("role", json!(role)),
             ("state", json!(state)),

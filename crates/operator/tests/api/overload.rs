@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bellwether_core::object::Kind;
 use bellwether_runtime::leader::Timing;
 use hyper::{Request, Response};
 use kube::Client;
@@ -53,7 +54,7 @@ async fn the_leader_keeps_its_lease_and_gives_it_back_while_everything_else_is_h
     until_renewed(&stage, 3).await;
     // Those that were on their way together: a list for each kind.
     let refused = refused.load(Ordering::SeqCst);
-    assert!((1..=12).contains(&refused), "{refused}");
+    assert!((1..=1 + Kind::ALL.len()).contains(&refused), "{refused}");
     operator.stop().await;
     assert_eq!(holder(&stage).await, None, "it was given back");
     stage.server.shutdown().await;

@@ -75,7 +75,9 @@ impl Stage {
     async fn install(&self) {
         let post = PostParams::default();
         let crds: Api<CustomResourceDefinition> = Api::all(self.admin.clone());
-        crds.create(&post, &v1::crd()).await.unwrap();
+        for definition in v1::crds() {
+            crds.create(&post, &definition).await.unwrap();
+        }
         for name in [SYSTEM_NAMESPACE, NAMESPACE] {
             let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
             Api::<Namespace>::all(self.admin.clone()).create(&post, &namespace).await.unwrap();

@@ -3,6 +3,7 @@
 //!
 //! This is the smallest driver there is; a simulator does the same with a scheduler around it.
 
+mod backup;
 mod deletion;
 mod keep;
 mod others;

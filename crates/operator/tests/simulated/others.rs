@@ -9,6 +9,22 @@ use serde_json::{Value, json};
 
 use crate::world::World;
 
+/// What an instance says of the backup that it is told to take: each time that somebody looks, it is a step further. Of one that it is no longer told
+/// of, it says nothing any more.
+fn taken(config: &Value, instance: &str, before: Option<&str>) -> Value {
+    let order = &config["archive"]["order"];
+    if order["instance"] != instance {
+        return Value::Null;
+    }
+    let before: Value = before.map_or(Value::Null, |text| serde_json::from_str(text).unwrap());
+    let begun = ["uid", "attempt"].iter().all(|key| before["backup"][key] == order[key]);
+    let times = json!({"started": "2027-01-15T08:00:00Z", "ended": "2027-01-15T08:01:00Z"});
+    json!({
+        "uid": order["uid"], "attempt": order["attempt"], "id": "20270115T080000Z", "started": times["started"],
+        "state": if begun { "Completed" } else { "Running" }, "ended": begun.then_some(&times["ended"]), "bytes": begun.then_some(4096),
+    })
+}
+
 fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap()
 }
@@ -55,8 +71,9 @@ impl World {
                 false if leaving.iter().any(|one| **one == *instance) => ("standby", "NotStreaming"),
                 false => ("standby", "Streaming"),
             };
+            let backup = taken(config, instance, pod["metadata"]["annotations"][labels::REPORT].as_str());
             let report = json!({
-                "role": role, "state": state, "acceptsSql": true, "timeline": 1, "systemIdentifier": "7000000000000000001",
+                "role": role, "backup": backup, "archiving": (leads && !config["archive"].is_null()).then(|| json!({})), "state": state, "acceptsSql": true, "timeline": 1, "systemIdentifier": "7000000000000000001",
                 "identity": pod["metadata"]["uid"], "slots": leads.then_some(slots),
                 "parameters": bellwether_core::contract::parameters_hash(
                     &serde_json::from_value(config["parameters"].clone()).unwrap(),

@@ -24,6 +24,8 @@ struct Outcome {
     /// How often a pod of each instance was made.
     made: BTreeMap<String, usize>,
     status: Value,
+    /// Of each backup its name, phase and attempts.
+    backups: Vec<Value>,
 }
 
 /// Passes, and others' work, until nothing happens any more.
@@ -57,7 +59,12 @@ fn outcome(world: &World) -> Outcome {
         json!({"phase": cluster["status"]["phase"], "conditions": said, "operation": cluster["status"]["operation"]["kind"]})
     });
     let made = world.made.iter().map(|(instance, pods)| (instance.clone(), pods.len())).collect();
-    Outcome { objects: world.shape(), made, status }
+    let said = |backup: &Value| {
+        let status = &backup["status"];
+        json!([backup["metadata"]["name"], status["phase"], status["attempts"], status["size"]])
+    };
+    let backups = world.list("backups").iter().map(said).collect();
+    Outcome { objects: world.shape(), made, status, backups }
 }
 
 /// Every accident that can happen to `change`, on a cluster with this spec that has settled.
@@ -187,6 +194,29 @@ fn somebody_changes_what_is_ours() {
         world.merge("poddisruptionbudgets", "orders", Subresource::Main, &json!({"spec": {"minAvailable": 7}}));
         world.delete("services", "orders-ro");
         world.delete("rolebindings", "orders-agent");
+    });
+}
+
+#[test]
+fn a_backup_is_asked_for() {
+    let stored = json!({"replicas": 2, "backup": {"store": {"url": "s3://acme/pg"}}});
+    whatever_happens(Some(stored), |world| world.ask_for_backup("mine", "orders"));
+}
+
+#[test]
+fn a_store_is_named_and_the_first_backup_is_taken() {
+    whatever_happens(of(2), set(json!({"backup": {"store": {"url": "s3://acme/pg"}}})));
+}
+
+#[test]
+fn a_backup_is_deleted_while_it_is_taken() {
+    let stored = json!({"replicas": 1, "backup": {"store": {"url": "s3://acme/pg"}}});
+    whatever_happens(Some(stored), |world| {
+        world.ask_for_backup("mine", "orders");
+        world.look();
+        world.pass(|_| Fate::Served);
+        world.others();
+        world.delete("backups", "mine");
     });
 }
 

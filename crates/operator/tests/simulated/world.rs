@@ -90,7 +90,7 @@ impl Ids for Counter {
 }
 
 impl World {
-    /// An API server that knows our kind, and nothing else.
+    /// An API server that knows our kinds, and nothing else.
     pub fn new() -> Self {
         let store = Store::in_memory(Box::<Counter>::default());
         let key = Key { namespace: "default".into(), name: "orders".into() };
@@ -109,7 +109,9 @@ impl World {
             held: None,
             made: BTreeMap::new(),
         };
-        world.create("customresourcedefinitions", serde_json::to_value(v1::crd()).unwrap());
+        for definition in v1::crds() {
+            world.create("customresourcedefinitions", serde_json::to_value(definition).unwrap());
+        }
         world
     }
 
@@ -135,6 +137,14 @@ impl World {
             json!({
                 "apiVersion": "bellwether.dev/v1", "kind": "PostgresCluster", "metadata": {"name": "orders"}, "spec": spec,
             }),
+        );
+    }
+
+    pub fn ask_for_backup(&mut self, name: &str, cluster: &str) {
+        let (metadata, spec) = (json!({"name": name}), json!({"cluster": cluster}));
+        self.create(
+            "backups",
+            json!({"apiVersion": "bellwether.dev/v1", "kind": "Backup", "metadata": metadata, "spec": spec}),
         );
     }
 

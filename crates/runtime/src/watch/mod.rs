@@ -1,6 +1,6 @@
 //! Caches of what the API server holds, fed by watches.
 //!
-//! Only objects with a label of ours are asked for, and they are stored without what nobody reads (managed fields, kubectl's copy
+//! Of foreign kinds only objects with a label of ours are asked for, and they are stored without what nobody reads (managed fields, kubectl's copy
 //! of what was applied): ten thousand foreign Secrets cost nothing here. Owners that nobody looked at lately are kept as text, which
 //! takes less memory. Never: an object called absent before the first list was complete; an object put back to an older
 //! version (our own write is remembered at once, while the watch may still be delivering what was before it).
@@ -60,13 +60,15 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// Which owner an object belongs to: itself, or the value of a label.
+/// Which owner an object belongs to: itself, or the value of a label or a field.
 #[derive(Clone, Debug)]
 pub enum GroupBy {
     /// Each object is its own group.
     Itself,
     /// The label's value names the owner; objects without it are not asked for.
     Label(&'static str),
+    /// The field at this JSON pointer names the owner. For kinds of ours that people write, and that have no label then: all of them are asked for.
+    Field(&'static str),
 }
 
 impl GroupBy {
@@ -75,6 +77,7 @@ impl GroupBy {
         let owner = match self {
             Self::Itself => &metadata["name"],
             Self::Label(label) => &metadata["labels"][label],
+            Self::Field(pointer) => object.pointer(pointer)?,
         };
         Some(Key { namespace: metadata["namespace"].as_str()?.to_owned(), name: owner.as_str()?.to_owned() })
     }
@@ -187,7 +190,7 @@ impl Cache {
     /// The label selector of what is asked for.
     pub fn selector(&self) -> Option<&'static str> {
         match self.group_by {
-            GroupBy::Itself => None,
+            GroupBy::Itself | GroupBy::Field(_) => None,
             GroupBy::Label(label) => Some(label),
         }
     }
@@ -574,6 +577,22 @@ mod rules {
         assert!(is_packed(&cache, 0), "another life's deletion");
         cache.take("", Event::Delete(of(0, 7)));
         assert!(cache.keys().is_empty());
+    }
+
+    #[test]
+    fn an_object_that_names_its_owner_in_a_field_is_found_there_whatever_its_labels_are() {
+        let backups = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("g", "v1", "Backup"), "backups");
+        let cache = Cache::new(backups, GroupBy::Field("/spec/cluster"), &Namespaces::All, None);
+        assert_eq!(cache.selector(), None);
+        let backup = |name: &str, spec: Value| {
+            let metadata =
+                json!({"name": name, "namespace": "ns", "resourceVersion": "5", "labels": {"cluster": "another"}});
+            Arc::new(json!({"metadata": metadata, "spec": spec}))
+        };
+        assert_eq!(cache.take("", Event::Apply(backup("a", json!({"cluster": "o"})))), [owner()]);
+        assert_eq!(cache.take("", Event::Apply(backup("b", json!({})))), []);
+        assert_eq!(cache.take("", Event::Apply(backup("c", json!({"cluster": 7})))), []);
+        assert_eq!((versions(&cache), cache.unreadable()), (vec![("a".to_owned(), 5)], 2));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::slots::{Place, Slot, slot, template};
 use super::values::Values;
-use super::{NAMESPACE_SLOT, access, crd, network, workload};
+use super::{NAMESPACE_SLOT, access, network, workload};
 use crate::generate::File;
 use crate::yaml;
 
@@ -110,9 +110,12 @@ const HELPERS: &str = r#"
 /// In `templates` and not in `crds`, so that an upgrade of the release upgrades them; kept when it is uninstalled, because deleting
 /// a definition deletes every object of its kind.
 fn crds() -> Result<String, String> {
-    let mut crd = crd();
-    crd["metadata"]["annotations"]["helm.sh/resource-policy"] = json!("keep");
-    Ok(format!("{COMMENT}{{{{- if .Values.crds.install }}}}\n---\n{}{{{{- end }}}}\n", template(&crd, &[])?))
+    let mut documents = String::new();
+    for mut crd in super::crds() {
+        crd["metadata"]["annotations"]["helm.sh/resource-policy"] = json!("keep");
+        documents += &document(&crd, &[])?;
+    }
+    Ok(format!("{COMMENT}{{{{- if .Values.crds.install }}}}\n{documents}{{{{- end }}}}\n"))
 }
 
 fn rbac() -> Result<String, String> {

@@ -41,7 +41,7 @@ pub fn files() -> Result<Vec<File>, String> {
     Ok(files)
 }
 
-/// Every object of the plain manifest, in the order in which they can be applied. The custom resource definition is a file of its own:
+/// Every object of the plain manifest, in the order in which they can be applied. The custom resource definitions are files of their own:
 /// whoever deletes what is in this one must not delete every cluster with it.
 fn manifest(values: &Values) -> Vec<Value> {
     let mut objects = vec![workload::namespace(), access::account()];
@@ -54,9 +54,9 @@ fn manifest(values: &Values) -> Vec<Value> {
     objects
 }
 
-/// The custom resource definition.
-fn crd() -> Value {
-    json(&bellwether_api::v1::crd())
+/// The custom resource definitions.
+fn crds() -> Vec<Value> {
+    bellwether_api::v1::crds().iter().map(json).collect()
 }
 
 /// An object as JSON.

@@ -29,9 +29,12 @@ fn the_manifest_holds_no_definition_so_that_deleting_it_deletes_no_cluster() {
 }
 
 #[test]
-fn the_charts_definition_is_kept_and_upgraded() {
+fn the_charts_definitions_are_kept_and_upgraded() {
     let template = file("templates/crds.yaml");
-    assert!(template.contains("helm.sh/resource-policy: keep"), "uninstalling would delete every cluster");
+    let (definitions, kept) = ("kind: CustomResourceDefinition\n", "helm.sh/resource-policy: keep\n");
+    let count = bellwether_api::v1::crds().len();
+    assert_eq!(template.matches(definitions).count(), count);
+    assert_eq!(template.matches(kept).count(), count, "uninstalling would delete every cluster");
     assert!(template.contains("{{- if .Values.crds.install }}"));
 }
 

@@ -1,6 +1,8 @@
 //! The pages of `docs/reference`.
 
+pub mod backup;
 pub mod cluster;
+mod fields;
 pub mod tables;
 
 /// What stands at the top of a generated page.

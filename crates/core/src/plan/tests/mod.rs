@@ -1,11 +1,13 @@
 //! What the plan does in the standard cases, as sentences.
 
 mod always;
+mod backup;
 mod endpoints;
 mod fence;
 mod life;
 mod mutants;
 mod rollout;
 mod scale;
+mod schedule;
 mod volumes;
 mod words;

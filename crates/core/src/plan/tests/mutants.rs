@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::build::{self, Parent, Settings};
 use crate::check::{Rule, check};
+use crate::contract::{Archive, BackupOrder, InstanceConfig};
 use crate::fact::Fact;
 use crate::observed::{Observed, PodPhase};
 use crate::plan::world::World;
@@ -129,6 +130,14 @@ fn of_any(plan: &Plan, observed: &Observed, live: bool) -> Vec<Mutant> {
         let asked = with(plan, Effect::AskSwitchover { target: seen, wish });
         found.push(("a hand-over to nobody", asked, lonely));
     }
+    if let Some(cluster) = observed.cluster.known() {
+        let settings = Settings::default();
+        let order = BackupOrder { instance: "orders-99".to_owned(), attempt: 1, ..BackupOrder::default() };
+        let archive = Some(Archive { order: Some(order), ..Archive::default() });
+        let config = InstanceConfig { archive, ..InstanceConfig::default() };
+        let config = build::config::config(&Parent::of(cluster, &settings).unwrap(), &config);
+        found.push(("a backup by nobody", with(plan, Effect::Apply(config)), observed.clone()));
+    }
     if let Some(cluster) = observed.cluster.known().filter(|_| !observed.lease.is_absent()) {
         let settings = Settings::default();
         let lease = build::lease::lease(&Parent::of(cluster, &settings).unwrap(), None);
@@ -181,6 +190,7 @@ fn every_mutant_of_the_planner_is_refused_and_every_rule_refuses_one() {
     on_its_way(&mut by, deleted);
     let expected = [
         "a Lease written anew",
+        "a backup by nobody",
         "a hand-over to nobody",
         "a member that nobody was told leaves",
         "a volume that is to stay",
