@@ -21,6 +21,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::archive::keeper::Keeper;
 use crate::board::Board;
 use crate::checkpoint;
 use crate::election::driver::{Driver, DriverError, Fence, Links, Wish};
@@ -311,11 +312,27 @@ async fn set_up(
     let wish = (settings(&inputs), fence, leaving::leaving(&inputs.config));
     let driver = Driver::new(wish, record.clone(), peers.clone(), (leases, pods), me, links);
     let driver = tokio::spawn(driver.run(incoming));
+    let (archive, wanted_archive) = watch::channel(inputs.config.archive.clone());
+    let volume = Volume::new(environment.data_dir.clone(), environment.wal_dir.clone(), &environment.instance);
+    let keeper = Keeper {
+        program: places.program.clone(),
+        places: places.clone(),
+        programs: installation.bin_dir.clone(),
+        pgdata: volume.pgdata(),
+        wanted: wanted_archive,
+        lease: lease_seen.clone(),
+        board: board.clone(),
+        children: children.clone(),
+        secrets: kube::Api::namespaced(client.clone(), &environment.namespace),
+        environment: environment.clone(),
+        failing: None,
+    };
+    tokio::spawn(keeper.keep());
     let instance = Instance {
         installation,
-        guard: std::env::current_exe().map_err(io("find our own binary"))?,
+        guard: places.program.clone(),
         children,
-        volume: Volume::new(environment.data_dir.clone(), environment.wal_dir.clone(), &environment.instance),
+        volume,
         _lock: lock,
         record,
         want: wanted,
@@ -339,6 +356,7 @@ async fn set_up(
         hand_over_after: tokio::time::Instant::now(),
         volumes,
         spaces,
+        archive,
         lease: lease_seen,
         endpoint: Endpoint::new(client.clone(), &environment),
         board,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether_api::v1::InstanceState;
-use bellwether_core::contract::{Leader, POSTGRES_PORT};
+use bellwether_core::contract::{Archive, Leader, POSTGRES_PORT};
 use bellwether_core::election::{Deadline, MemberId, Position};
 use bellwether_core::fact::Fact;
 use bellwether_core::instance::copying::Failed;
@@ -128,6 +128,8 @@ pub struct Instance {
     pub board: Board,
     /// Generated files.
     pub places: Places,
+    /// What the archiver goes by.
+    pub archive: watch::Sender<Option<Archive>>,
     /// What is mounted.
     pub inputs: Inputs,
     /// The HTTPS server's certificate.
@@ -339,6 +341,8 @@ impl Instance {
         }
         let _ = self.wishes.send(Wish::Leaving(leaving::leaving(&self.inputs.config)));
         self.peers.set_instances(&self.inputs.config.everybody());
+        let archive = &self.inputs.config.archive;
+        self.archive.send_if_modified(|known| known != archive && { known.clone_from(archive); true });
         match self.places.stage(&self.inputs) {
             Ok(staged) => self.unread_certificates |= staged,
             Err(error) => tracing::error!(%error, "certificates can't be staged"),

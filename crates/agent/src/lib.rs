@@ -10,10 +10,13 @@
 //!  fenced:  whatever is wanted, nothing of it runs; its log is answered for
 //! ```
 //!
+//! Beside it the [`archive`] keeps the log and takes backups, in a process of its own.
+//!
 //! Never: PostgreSQL outlives its agent ([`guard`]); two postmasters at once ([`postmaster`]); a database initialised twice
 //! or overwritten ([`volume`]).
 
 pub mod agent;
+pub mod archive;
 pub mod backoff;
 pub mod board;
 mod checkpoint;

@@ -16,6 +16,7 @@ use bellwether_postgres::conninfo::{ClientTls, ConnInfo};
 use bellwether_postgres::socket::{SocketDir, SocketDirError};
 use bellwether_postgres::{Installation, SlotName, file, hba};
 
+use crate::archive;
 use crate::environment::Environment;
 use crate::inputs::Inputs;
 use crate::synchronous;
@@ -80,6 +81,8 @@ pub struct Places {
     pub server_tls: PathBuf,
     /// The replication certificate, staged.
     pub replication_tls: PathBuf,
+    /// Our own binary, which PostgreSQL calls for each file of its log.
+    pub program: PathBuf,
 }
 
 impl Places {
@@ -90,6 +93,8 @@ impl Places {
             socket: SocketDir::ensure(&run.join("socket"), POSTGRES_PORT)?,
             server_tls: run.join("server-tls"),
             replication_tls: run.join("replication-tls"),
+            program: std::env::current_exe()
+                .map_err(|cause| SettingsError::Io { path: "/proc/self/exe".into(), cause })?,
         })
     }
 
@@ -184,6 +189,11 @@ pub fn write(
             RunAs::Primary(..) => BTreeMap::new(),
             RunAs::Standby(_) | RunAs::Joining(_) => volume.least.clone(),
         },
+        archive_command: inputs
+            .config
+            .archive
+            .as_ref()
+            .map(|_| archive::command::line(&places.program, &places.socket.path().join(archive::SOCKET))),
     };
     let text = conf::render(installation, &settings, &inputs.config.parameters)?;
     let installed = conf::install(volume.pgdata, &text)?;

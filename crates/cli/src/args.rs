@@ -63,6 +63,12 @@ pub enum Role {
     /// Let PostgreSQL run again on an instance that was fenced
     #[command(after_long_help = exit::HELP)]
     Unfence(Unfence),
+    /// Take backups of a cluster
+    #[command(subcommand, after_long_help = exit::HELP)]
+    Backup(Backup),
+    /// List backups: those of a namespace, or with --from all that an object store holds, without Kubernetes
+    #[command(after_long_help = exit::HELP)]
+    Backups(Backups),
     /// Inside a cluster: run the operator, against the API that KUBECONFIG or the pod's service account names
     Operator(Operator),
     /// Inside a cluster: run PostgreSQL, as PID 1 of a database pod; configured by its environment
@@ -130,6 +136,41 @@ pub struct Failover {
     #[arg(short = 'y', long)]
     pub yes: bool,
     /// Where the cluster is.
+    #[command(flatten)]
+    pub place: Where,
+}
+
+/// What can be done about backups.
+#[derive(Debug, Subcommand)]
+pub enum Backup {
+    /// Take a base backup now, and wait until it is complete
+    ///
+    /// It is complete when all of it is in the store, with every segment of the log that it needs: each is read back.
+    Now(BackupNow),
+}
+
+/// Options of `backup now`.
+#[derive(Clone, Debug, Args)]
+pub struct BackupNow {
+    /// The cluster
+    pub cluster: String,
+    /// Ask for it, and don't wait
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub place: Where,
+}
+
+/// Options of `backups`.
+#[derive(Clone, Debug, Args)]
+pub struct Backups {
+    /// Only those of this cluster
+    pub cluster: Option<String>,
+    /// What is in this store, such as s3://bucket/path; credentials come from the environment (AWS_*, GOOGLE_*, AZURE_*)
+    #[arg(long, value_name = "URL", conflicts_with_all = ["namespace", "context"])]
+    pub from: Option<String>,
+    /// Where the clusters are.
     #[command(flatten)]
     pub place: Where,
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use bellwether_api::labels;
 use bellwether_api::names::Names;
-use bellwether_api::v1::{InstanceStatus, PostgresCluster, PostgresClusterStatus};
+use bellwether_api::v1::{Backup, InstanceStatus, PostgresCluster, PostgresClusterStatus};
 use bellwether_core::contract::Leader;
 use bellwether_runtime::client::{self, ClientError};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -58,6 +58,8 @@ pub struct Space {
     pub namespace: String,
     /// Its clusters.
     pub clusters: Api<PostgresCluster>,
+    /// Its backups.
+    pub backups: Api<Backup>,
     leases: Api<Lease>,
 }
 
@@ -74,7 +76,8 @@ impl Space {
         let client: Client = client::for_context(place.context.as_deref()).await?;
         let namespace = place.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let clusters = Api::namespaced(client.clone(), &namespace);
-        Ok(Self { clusters, leases: Api::namespaced(client, &namespace), namespace })
+        let backups = Api::namespaced(client.clone(), &namespace);
+        Ok(Self { clusters, backups, leases: Api::namespaced(client, &namespace), namespace })
     }
 
     /// The cluster called `name`, there or not.

@@ -1,9 +1,10 @@
 //! `bellwether`: one binary, several roles.
 //!
-//! The roles that only exist between two processes (guard, guard-exec, pod-exec) are told apart before anything else is set up:
+//! The roles that only exist between two processes (guard, guard-exec, archiver, archive-wal, pod-exec) are told apart before anything else is set up:
 //! they must work when memory is short, and have nothing to configure.
 
 mod args;
+mod backup;
 mod bring_up;
 mod cluster;
 mod consent;
@@ -12,12 +13,13 @@ mod failover;
 mod fence;
 mod output;
 mod roles;
+mod store;
 mod switchover;
 mod trial;
 
 use std::process::ExitCode;
 
-use bellwether_agent::guard;
+use bellwether_agent::{archive, guard};
 use bellwether_embedded::spawn;
 use clap::Parser;
 
@@ -29,6 +31,8 @@ fn main() -> ExitCode {
         match role.as_str() {
             guard::ROLE => return guard::main(rest),
             guard::exec::ROLE => return guard::exec::main(rest),
+            archive::command::ROLE => return archive::command::main(rest),
+            archive::process::ROLE => return archive::process::main(),
             spawn::STAGE => return roles::pod_exec(rest),
             _ => {}
         }
@@ -41,6 +45,8 @@ fn main() -> ExitCode {
         Role::Failover(options) => failover::run(&options),
         Role::Fence(options) => fence::run(&options),
         Role::Unfence(options) => fence::lift(&options),
+        Role::Backup(args::Backup::Now(options)) => backup::now(&options),
+        Role::Backups(options) => backup::list(&options),
         Role::Operator(options) => roles::operator(options),
         Role::Agent => bellwether_agent::agent::main(),
         Role::InstallAgent(options) => roles::install_agent(&options),

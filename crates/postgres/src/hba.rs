@@ -115,6 +115,8 @@ fn ours() -> Vec<Rule> {
     let replication = || User::Named(REPLICATION_USER.to_owned());
     vec![
         rule(Local, Database::All, superuser(), Method::Trust),
+        // Base backups are taken that way.
+        rule(Local, Database::Replication, superuser(), Method::Trust),
         rule(Local, Database::All, User::All, Method::Scram),
         rule(HostSsl, Database::Replication, replication(), Method::Cert),
         rule(HostSsl, Database::All, replication(), Method::Cert),
@@ -218,7 +220,8 @@ mod tests {
     #[test]
     fn only_the_socket_trusts() {
         for line in lines(&[]) {
-            assert!(!line.ends_with("trust") || line == "local all \"postgres\" trust", "{line}");
+            let ours = ["local all \"postgres\" trust", "local replication \"postgres\" trust"];
+            assert!(!line.ends_with("trust") || ours.contains(&line.as_str()), "{line}");
         }
     }
 

@@ -6,6 +6,7 @@
 pub mod endpoint;
 pub mod lease;
 pub mod pod;
+pub mod secret;
 
 use std::time::Duration;
 

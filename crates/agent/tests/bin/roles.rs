@@ -10,7 +10,7 @@ use bellwether_agent::guard::orders::End;
 use bellwether_agent::postmaster::{Launch, Postmaster};
 use bellwether_agent::process::reaper::{self, Children};
 use bellwether_agent::signals::Signals;
-use bellwether_agent::{agent, clock, guard};
+use bellwether_agent::{agent, archive, clock, guard};
 use bellwether_core::election::{Deadline, Span};
 use tokio::io::AsyncBufReadExt as _;
 use tokio::sync::{mpsc, watch};
@@ -20,6 +20,8 @@ fn main() -> ExitCode {
     match args.split_first() {
         Some((role, rest)) if role == guard::ROLE => guard::main(rest),
         Some((role, rest)) if role == guard::exec::ROLE => guard::exec::main(rest),
+        Some((role, rest)) if role == archive::command::ROLE => archive::command::main(rest),
+        Some((role, _)) if role == archive::process::ROLE => archive::process::main(),
         Some((role, rest)) if role == "supervise" => supervise(rest),
         _ => agent::main(),
     }

@@ -3,6 +3,7 @@
 //! Colours and redrawing only in a terminal, and no colours with NO_COLOR. A pipe gets plain lines, one for each change.
 
 pub mod live;
+pub mod progress;
 pub mod table;
 
 use std::io::{IsTerminal, Write};

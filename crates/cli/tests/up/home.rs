@@ -135,6 +135,14 @@ impl Home {
         executed.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {sql}")).unwrap();
     }
 
+    /// The same, of which nobody minds if it fails.
+    pub async fn try_execute(&self, cluster: &str, sql: &str) -> Result<(), String> {
+        let connection = self.connection(cluster).await;
+        let rw = connection.service(&self.client().await, &format!("{cluster}-rw")).await.map_err(|e| e.to_string())?;
+        let session = connection.open(&rw, PATIENCE).await.map_err(|error| error.to_string())?;
+        session.batch_execute(sql).await.map_err(|error| error.to_string())
+    }
+
     /// The number that a query gives on an instance.
     pub async fn number(&self, cluster: &str, instance: &str, sql: &str) -> Option<i64> {
         let connection = self.connection(cluster).await;

@@ -3,6 +3,7 @@
 //! Each test has a data directory and a loopback range of its own, waits for conditions, and leaves no process behind however
 //! it ends.
 
+mod backups;
 mod data;
 mod failures;
 mod hands;
@@ -17,5 +18,7 @@ mod scale;
 mod settings;
 mod space;
 mod stopping;
+#[path = "../../../backup/tests/support/mod.rs"]
+mod store;
 mod trial;
 mod truth;

@@ -55,6 +55,8 @@ pub struct ServerSettings {
     pub wal_room: Option<WalRoom>,
     /// What a setting must not be below: a standby's, of what its WAL was written with.
     pub least: BTreeMap<String, u64>,
+    /// What PostgreSQL calls for each file of its log, where there is an archive.
+    pub archive_command: Option<String>,
 }
 
 /// Whether a primary accepts writes.

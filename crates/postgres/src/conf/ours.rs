@@ -48,6 +48,7 @@ pub(super) fn defaults(wal_room: Option<WalRoom>) -> Vec<Line> {
 pub(super) fn owned(installation: &Installation, settings: &ServerSettings) -> Vec<Line> {
     let mut lines = connections(settings);
     lines.extend(replication(settings));
+    lines.extend(archive(settings.archive_command.as_deref()));
     lines.extend(logging());
     if installation.at_least(17) {
         // It would override this file. Earlier versions have no such switch; `install` undoes it there.
@@ -131,6 +132,20 @@ fn replication(settings: &ServerSettings) -> Vec<Line> {
         lines.push(("primary_slot_name", upstream.slot.to_string()));
     }
     lines
+}
+
+/// The log goes into the archive from standbys too: what a primary did not get there before it was lost, they keep until it is there.
+fn archive(command: Option<&str>) -> Vec<Line> {
+    match command {
+        Some(command) => vec![
+            ("archive_mode", "always".to_owned()),
+            ("archive_command", command.to_owned()),
+            // What is in a segment that is not full is in the archive after this time, if anything is in it.
+            ("archive_timeout", "5min".to_owned()),
+        ],
+        // A server that still runs with an archive would keep every segment for a command that fails.
+        None => vec![("archive_mode", "off".to_owned()), ("archive_command", "true".to_owned())],
+    }
 }
 
 /// See [`log`] for why the log goes through stderr.

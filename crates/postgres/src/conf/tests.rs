@@ -34,6 +34,7 @@ fn settings(run_dir: &Path) -> ServerSettings {
         term: Some(7),
         wal_room: Some(WalRoom { slots: 1024, checkpoint: 256, recycled: 64, kept: 48 }),
         least: BTreeMap::new(),
+        archive_command: Some("bellwether archive-wal /run/archive %f".into()),
     }
 }
 

@@ -236,6 +236,11 @@ impl Session {
         Answer { what: WHAT, row: &row }.parsed("v")
     }
 
+    /// Ends the segment of the log that is being written, if anything is in it, so that it is archived now.
+    pub async fn end_segment(&self) -> Result<(), SqlError> {
+        self.execute("end a segment of the log", "select pg_catalog.pg_switch_wal()").await
+    }
+
     /// How far a primary has written its log.
     pub async fn written(&self) -> Result<Lsn, SqlError> {
         const WHAT: &str = "ask where the log is";

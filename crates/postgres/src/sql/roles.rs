@@ -29,8 +29,9 @@ impl Changed {
 /// What the replication role, which may copy everything, may besides: ask for a checkpoint, because `pg_rewind` goes by the leader's last one;
 /// and see whom a standby receives from, because only from one that follows the leader may be copied.
 const MEMBER_OF: [&str; 2] = ["pg_checkpoint", "pg_read_all_stats"];
-/// What `pg_rewind` calls on the server that it copies from.
-const FOR_REWIND: [&str; 4] = [
+/// What it calls: `pg_rewind` on the server that it copies from; and a standby that has taken a backup, so that the end of it is archived.
+const CALLS: [&str; 5] = [
+    "pg_switch_wal()",
     "pg_ls_dir(text, boolean, boolean)",
     "pg_stat_file(text, boolean)",
     "pg_read_binary_file(text)",
@@ -48,7 +49,7 @@ impl Session {
     pub async fn ensure_replication_role(&self) -> Result<Changed, SqlError> {
         let mut created = self.ensure_role(REPLICATION_USER, "LOGIN REPLICATION").await?;
         let mut missing = vec![];
-        for function in FOR_REWIND {
+        for function in CALLS {
             const WHAT: &str = "ask for the replication role's rights";
             const MAY: &str = "select has_function_privilege($1::text::name, $2::text, 'execute') as may";
             let row = self.within(WHAT, self.client.query_one(MAY, &[&REPLICATION_USER, &function])).await?;
@@ -63,7 +64,7 @@ impl Session {
             return Ok(created);
         }
         let grant = format!("grant execute on function {} to {}", missing.join(", "), ident(REPLICATION_USER));
-        self.execute("grant what pg_rewind needs", &grant).await?;
+        self.execute("grant what the replication role calls", &grant).await?;
         Ok(Changed::Yes)
     }
 

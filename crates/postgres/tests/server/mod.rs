@@ -101,6 +101,7 @@ impl Server {
             writes: Default::default(),
             wal_room: Some(WalRoom::on(1 << 30)),
             least: BTreeMap::new(),
+            archive_command: None,
         };
         let (parameters, hba, records) = (BTreeMap::new(), vec![], Arc::default());
         let server = Self { installation, settings, parameters, hba, records, child: None, dir };

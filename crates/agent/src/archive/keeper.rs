@@ -1,0 +1,314 @@
+//! The agent's end: runs the archiver while there is an archive, tells it what it needs to know, and reports what it says.
+//!
+//! From: the mounted configuration, the Secret that it names, the Lease, and the agent's own report. Never: waits for the archiver (the loop that
+//! holds tenure runs on the same thread); an archiver whose store, database or credentials are no longer those that are wanted; a backup reported
+//! as anything but what the archiver said, or that it is no longer being taken.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use bellwether_api::v1::{BackupStore, InstanceRole};
+use bellwether_core::contract::{Archive, Archiving, BackupOrder, BackupReport, BackupState, Leader};
+use bellwether_core::fact::Fact;
+use bellwether_runtime::telemetry;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::message::{Said, Setup, Tell};
+use super::process;
+use crate::backoff::Backoff;
+use crate::board::Board;
+use crate::environment::Environment;
+use crate::guard;
+use crate::kubernetes::{ApiError, lease, secret};
+use crate::process::reaper::{Children, Known};
+use crate::settings::Places;
+
+/// How often the Secret is read again: who renews credentials waits no longer than this …
+const CREDENTIALS: Duration = Duration::from_secs(60);
+/// … and who corrects them, because nothing gets into the store, no longer than this.
+const CREDENTIALS_FAILING: Duration = Duration::from_secs(5);
+/// How often is looked whether what the archiver was told still holds.
+const LOOK: Duration = Duration::from_secs(1);
+/// After a failure, twice as long each time.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// After so long a run, a failure is the first again.
+const GOOD_RUN: Duration = Duration::from_secs(120);
+/// The key of a Secret with the authority of the store's certificate.
+const AUTHORITY: &str = "ca.crt";
+
+/// What the keeper goes by.
+#[derive(Debug)]
+pub struct Keeper {
+    /// Who we are.
+    pub environment: Environment,
+    /// Our own binary.
+    pub program: PathBuf,
+    /// Where generated files are.
+    pub places: Places,
+    /// The directory of PostgreSQL's programs.
+    pub programs: PathBuf,
+    /// Where its data is.
+    pub pgdata: PathBuf,
+    /// What the configuration says of an archive.
+    pub wanted: watch::Receiver<Option<Archive>>,
+    /// Who leads.
+    pub lease: watch::Receiver<Fact<Value>>,
+    /// The report.
+    pub board: Board,
+    /// Processes of ours.
+    pub children: Children,
+    /// Where Secrets are read.
+    pub secrets: Api<Secret>,
+    /// What was said last of the archive: why it fails, if it does.
+    pub failing: Option<Option<String>>,
+}
+
+/// Why the archiver does not run.
+#[derive(Debug, thiserror::Error)]
+enum Stopped {
+    #[error("spec.backup.store.credentials: {0}")]
+    Credentials(#[from] ApiError),
+    #[error("the archiver can't be started: {0}")]
+    Start(io::Error),
+    #[error("the archiver ended")]
+    Ended,
+    /// It is not wanted as it was.
+    #[error("the archiver is set up anew")]
+    Another,
+}
+
+/// An archiver that runs. It ends when this is dropped.
+struct Archiver {
+    child: Child,
+    _known: Option<Known>,
+    tell: ChildStdin,
+    said: Lines<BufReader<ChildStdout>>,
+}
+
+/// What an archiver has been told.
+#[derive(Default, PartialEq)]
+struct Told {
+    follows: Option<Option<Leader>>,
+    order: Option<BackupOrder>,
+}
+
+impl Keeper {
+    /// For ever.
+    pub async fn keep(mut self) {
+        let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+        loop {
+            if self.archive().is_none() {
+                self.nothing_to_say();
+                if self.wanted.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            let began = Instant::now();
+            let stopped = match self.run().await {
+                Ok(never) => match never {},
+                Err(stopped) => stopped,
+            };
+            if matches!(stopped, Stopped::Another) {
+                continue;
+            }
+            tracing::warn!(error = %stopped, "no archiver runs");
+            self.failing = Some(Some(stopped.to_string()));
+            self.report_archiving();
+            self.say_broken_off(&stopped);
+            if began.elapsed() > GOOD_RUN {
+                backoff.reset();
+            }
+            tokio::time::sleep(backoff.next_wait()).await;
+        }
+    }
+
+    fn archive(&mut self) -> Option<Archive> {
+        self.wanted.borrow_and_update().clone()
+    }
+
+    /// One archiver's life.
+    async fn run(&mut self) -> Result<std::convert::Infallible, Stopped> {
+        let Some(setup) = self.setup().await? else {
+            // Nobody knows yet whose database it is.
+            tokio::time::sleep(LOOK).await;
+            return Err(Stopped::Another);
+        };
+        tracing::info!(?setup, "starting the archiver");
+        let mut archiver = self.start().map_err(Stopped::Start)?;
+        archiver.tell(&Tell::Setup(Box::new(setup.clone()))).await.map_err(Stopped::Start)?;
+        let mut told = Told::default();
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looked = Instant::now();
+        loop {
+            tokio::select! {
+                line = archiver.said.next_line() => match line {
+                    Ok(Some(line)) => self.hear(&line),
+                    Ok(None) | Err(_) => return Err(Stopped::Ended),
+                },
+                _ = archiver.child.wait() => return Err(Stopped::Ended),
+                Ok(()) = self.wanted.changed() => {}
+                Ok(()) = self.lease.changed() => {}
+                _ = look.tick() => {}
+            }
+            self.report_archiving();
+            let Some(archive) = self.archive() else { return Err(Stopped::Another) };
+            if !self.still_holds(&setup, &archive) {
+                return Err(Stopped::Another);
+            }
+            let fails = self.failing.as_ref().is_some_and(Option::is_some);
+            if looked.elapsed() > if fails { CREDENTIALS_FAILING } else { CREDENTIALS } {
+                looked = Instant::now();
+                match self.setup().await {
+                    Ok(Some(again)) if again != setup => return Err(Stopped::Another),
+                    Ok(_) => {}
+                    // What it has still holds.
+                    Err(error) => tracing::warn!(%error, "credentials can't be read again"),
+                }
+            }
+            let now = self.to_tell(&archive);
+            if now.follows != told.follows {
+                archiver.tell(&Tell::Follows(now.follows.clone().flatten())).await.map_err(|_| Stopped::Ended)?;
+            }
+            if now.order != told.order {
+                if now.order.is_none() {
+                    self.board.report(|report| report.backup = None);
+                }
+                archiver.tell(&Tell::Take(now.order.clone())).await.map_err(|_| Stopped::Ended)?;
+            }
+            told = now;
+        }
+    }
+
+    /// What an archiver is told now. Whom it follows is nobody's business before this instance is something.
+    fn to_tell(&mut self, archive: &Archive) -> Told {
+        let leader = || lease::view(self.lease.borrow().known()?).ok()?.leader;
+        let follows = match self.board.current().role {
+            Some(InstanceRole::Primary) => Some(None),
+            Some(InstanceRole::Standby) => leader().map(Some),
+            None => None,
+        };
+        let mine = |order: &&BackupOrder| order.instance == self.environment.instance;
+        Told { follows, order: archive.order.as_ref().filter(mine).cloned() }
+    }
+
+    fn still_holds(&self, setup: &Setup, archive: &Archive) -> bool {
+        let system = self.board.current().system_identifier;
+        let place = place(&archive.store);
+        archive.incarnation == setup.incarnation
+            && archive.store.url == setup.url
+            && place.iter().all(|(key, value)| setup.settings.get(key) == Some(value))
+            && system.is_none_or(|system| system == setup.system_identifier)
+    }
+
+    /// What the archiver needs to know; nothing while the database is not known.
+    async fn setup(&mut self) -> Result<Option<Setup>, Stopped> {
+        let Some(archive) = self.archive() else { return Ok(None) };
+        let Some(system_identifier) = self.board.current().system_identifier else { return Ok(None) };
+        let mut settings = place(&archive.store);
+        let mut ca = None;
+        if let Some(name) = &archive.store.credentials {
+            let mut contents: BTreeMap<String, String> = secret::read(&self.secrets, &name.name).await?;
+            ca = contents.remove(AUTHORITY);
+            settings.extend(contents);
+        }
+        let environment = &self.environment;
+        Ok(Some(Setup {
+            url: archive.store.url,
+            settings,
+            ca,
+            system_identifier,
+            incarnation: archive.incarnation,
+            namespace: environment.namespace.clone(),
+            cluster: environment.names.cluster().to_owned(),
+            instance: environment.instance.clone(),
+            programs: self.programs.clone(),
+            pgdata: self.pgdata.clone(),
+            sockets: self.places.socket.path().to_owned(),
+            replication_tls: self.places.replication_tls.clone(),
+        }))
+    }
+
+    /// It dies with us, and yields to PostgreSQL and to us.
+    fn start(&self) -> io::Result<Archiver> {
+        let mut command = Command::new(&self.program);
+        command.arg(guard::exec::ROLE).arg(std::process::id().to_string()).arg(&self.program).arg(process::ROLE);
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn()?;
+        let known = child.id().and_then(|pid| i32::try_from(pid).ok()).map(|pid| self.children.own(pid));
+        let missing = || io::Error::other("it has no pipes");
+        let tell = child.stdin.take().ok_or_else(missing)?;
+        let said = BufReader::new(child.stdout.take().ok_or_else(missing)?).lines();
+        let mut log = BufReader::new(child.stderr.take().ok_or_else(missing)?).lines();
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = log.next_line().await {
+                telemetry::line(&line);
+            }
+        });
+        Ok(Archiver { child, _known: known, tell, said })
+    }
+
+    fn hear(&mut self, line: &str) {
+        match serde_json::from_str(line) {
+            Ok(Said::Archiving(failing)) => self.failing = Some(failing),
+            Ok(Said::Backup(backup)) => self.board.report(|report| report.backup = Some(*backup)),
+            Err(error) => tracing::error!(%error, line, "the archiver says what nobody understands"),
+        }
+    }
+
+    /// Only a primary speaks of the archive: one voice.
+    fn report_archiving(&self) {
+        self.board.report(|report| {
+            let leads = report.role == Some(InstanceRole::Primary);
+            let said = self.failing.clone().filter(|_| leads);
+            report.archiving = said.map(|failing| Archiving { failing });
+        });
+    }
+
+    /// A backup that was under way ended with its archiver.
+    fn say_broken_off(&self, why: &Stopped) {
+        self.board.report(|report| match &mut report.backup {
+            Some(BackupReport { state, message, ended, .. }) if *state == BackupState::Running => {
+                *state = BackupState::Failed;
+                *message = Some(why.to_string());
+                *ended = Some(Timestamp::now());
+            }
+            _ => {}
+        });
+    }
+
+    fn nothing_to_say(&mut self) {
+        self.failing = None;
+        self.board.report(|report| {
+            report.archiving = None;
+            report.backup = None;
+        });
+    }
+}
+
+/// Where a store is, in the words of its settings.
+fn place(store: &BackupStore) -> BTreeMap<String, String> {
+    let endpoint = store.endpoint.iter().map(|endpoint| ("AWS_ENDPOINT".to_owned(), endpoint.clone()));
+    let region = store.region.iter().map(|region| ("AWS_REGION".to_owned(), region.clone()));
+    endpoint.chain(region).collect()
+}
+
+impl Archiver {
+    async fn tell(&mut self, what: &Tell) -> io::Result<()> {
+        let mut line = serde_json::to_vec(what)?;
+        line.push(b'\n');
+        self.tell.write_all(&line).await?;
+        self.tell.flush().await
+    }
+}

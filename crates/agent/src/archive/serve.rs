@@ -1,0 +1,150 @@
+//! Answers PostgreSQL for each file of its log: it is in the store, or why not.
+//!
+//! PostgreSQL asks for one file after the other. So those that come next are put into the store at the same time, and what is known of them is the answer
+//! when they are asked for. A standby gives its primary a moment to be first: the files are the same.
+//!
+//! Never: an answer before the store's; a file called archived because it once was asked for.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use bellwether_backup::WalFile;
+use bellwether_backup::wal;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::SOCKET;
+use super::command::DONE;
+use super::message::Said;
+use super::process::{LEVEL, Open, Parts};
+
+/// How long PostgreSQL waits for an answer: less than its command waits for us.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a standby gives its primary.
+const PRIMARY_FIRST: Duration = Duration::from_secs(20);
+/// How often it looks meanwhile.
+const LOOK: Duration = Duration::from_secs(2);
+/// How often is looked for files that wait in spite of everything, and after how long that is said.
+const STOCKTAKING: Duration = Duration::from_secs(10);
+const WAITS: Duration = Duration::from_secs(150);
+/// No name of a file is as long as this.
+const LONGEST: u64 = 128;
+
+/// Listens, for as long as the process lives.
+pub(super) fn listen(parts: Parts) -> io::Result<()> {
+    let path = parts.setup.sockets.join(SOCKET);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    // The directory is closed to others already.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700))?;
+    tokio::spawn(take_stock(parts.clone()));
+    tokio::spawn(async move {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => drop(tokio::spawn(answer(stream, parts.clone()))),
+                Err(error) => {
+                    tracing::warn!(%error, "can't be asked for files");
+                    tokio::time::sleep(LOOK).await;
+                }
+            }
+        }
+    });
+    Ok(())
+}
+
+async fn answer(stream: UnixStream, parts: Parts) {
+    let mut stream = BufReader::new(stream);
+    let mut asked = String::new();
+    let mut line = (&mut stream).take(LONGEST);
+    if !matches!(tokio::time::timeout(PATIENCE, line.read_line(&mut asked)).await, Ok(Ok(_))) {
+        return;
+    }
+    let failing = match asked.trim_end().parse::<WalFile>() {
+        Err(error) => Some(error.to_string()),
+        Ok(file) => match tokio::time::timeout(PATIENCE, archived(&parts, file)).await {
+            Ok(Ok(())) => None,
+            Ok(Err(why)) => Some(format!("{file}: {why}")),
+            Err(_) => Some(format!("{file} did not get into the store within {} s", PATIENCE.as_secs())),
+        },
+    };
+    if let Some(why) = &failing {
+        tracing::warn!(error = why, "not archived");
+    }
+    let line = format!("{}\n", failing.as_deref().unwrap_or(DONE).replace('\n', " "));
+    let _ = parts.said.send(Said::Archiving(failing));
+    // Whoever asked and is gone comes again.
+    let _ = stream.get_mut().write_all(line.as_bytes()).await;
+}
+
+/// Until the file is in the store.
+async fn archived(parts: &Parts, file: WalFile) -> Result<(), String> {
+    let mut opened = parts.archive.clone();
+    let open = opened.wait_for(Option::is_some).await.ok().and_then(|open| open.clone());
+    let Some(open) = open else { return Err("the archiver ends".to_owned()) };
+    let follows = parts.follows.borrow().clone();
+    // Who leads, or does not know, waits for nobody; and whoever leads is asked for one file after the other.
+    let pushed = match follows.flatten() {
+        Some(_) if there(&open, file).await => return Ok(()),
+        Some(_) => {
+            let path = wal_directory(parts).join(file.to_string());
+            wal::push(&open.archive, file, &path, open.segment_size, LEVEL).await
+        }
+        None => open.uploader.archive_file(file).await,
+    };
+    pushed.map(drop).map_err(|error| error.to_string())
+}
+
+/// Whether the primary put it there in time. What is there under a name was created by somebody who has this very file: it is never replaced.
+async fn there(open: &Open, file: WalFile) -> bool {
+    let until = Instant::now() + PRIMARY_FIRST;
+    while Instant::now() < until {
+        if matches!(open.archive.store().size(&file.key()).await, Ok(Some(_))) {
+            return true;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    false
+}
+
+pub(super) fn wal_directory(parts: &Parts) -> PathBuf {
+    parts.setup.pgdata.join("pg_wal")
+}
+
+/// Since when the oldest file waits that PostgreSQL has marked to be archived.
+fn oldest(parts: &Parts) -> Option<(WalFile, SystemTime)> {
+    let directory = wal_directory(parts).join("archive_status");
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let file = |entry: std::fs::DirEntry| {
+        let name = entry.file_name();
+        let file = name.to_str()?.strip_suffix(".ready")?.parse().ok()?;
+        Some((file, entry.metadata().ok()?.modified().ok()?))
+    };
+    entries.filter_map(file).min_by_key(|(_, since)| *since)
+}
+
+/// Says it when files wait for too long, whatever the reason: PostgreSQL may not be asking at all.
+async fn take_stock(parts: Parts) {
+    let mut tick = tokio::time::interval(STOCKTAKING);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut late = false;
+    loop {
+        tick.tick().await;
+        let waits = oldest(&parts).filter(|(_, since)| since.elapsed().is_ok_and(|waited| waited > WAITS));
+        match &waits {
+            // Once: each change is a write to the API.
+            Some((file, _)) if !late => {
+                let why = format!("{file} has waited for more than {} s to be archived", WAITS.as_secs());
+                let _ = parts.said.send(Said::Archiving(Some(why)));
+            }
+            None if late => drop(parts.said.send(Said::Archiving(None))),
+            _ => {}
+        }
+        late = waits.is_some();
+    }
+}

@@ -1,0 +1,178 @@
+//! Takes one backup, from the order to its end, and says how far it is.
+//!
+//! From: the order, the archive, the server behind the local socket. Never: says that it is complete before every segment of the log that it needs was read
+//! back from the store, and its commit was acknowledged.
+
+use std::time::Duration;
+
+use bellwether_backup::base::{self, BaseError, Options, Progress, ReadBackError, Taken};
+use bellwether_backup::record::Commit;
+use bellwether_backup::wal::{self, Archive};
+use bellwether_backup::BackupId;
+use bellwether_core::contract::{BackupOrder, BackupReport, BackupState, Leader, POSTGRES_PORT, REPLICATION_USER};
+use bellwether_api::names::Names;
+use bellwether_postgres::conninfo::ClientTls;
+use bellwether_postgres::sql::{POSTGRES_DATABASE, Remote, Session, SqlError, TlsClient, TlsError};
+use k8s_openapi::jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::message::Said;
+use super::process::Parts;
+
+/// How long the end of the log may take to get into the store. A segment that nobody ends is ended by the server after five minutes.
+const ARCHIVED_WITHIN: Duration = Duration::from_secs(600);
+/// How long the server may take to answer.
+const SQL: Duration = Duration::from_secs(10);
+/// How long it is tried to have the segment ended that a backup ends in, and how often.
+const END_SEGMENT: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(1));
+/// Progress is said in steps of so many per cent: each is a write to the API.
+const STEP: u64 = 10;
+
+/// Why there is no backup.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error(transparent)]
+    Base(#[from] BaseError),
+    #[error(transparent)]
+    ReadBack(#[from] ReadBackError),
+    #[error("the archive is not open")]
+    Closed,
+}
+
+/// Why the segment that a backup ends in could not be ended.
+#[derive(Debug, thiserror::Error)]
+enum NotEnded {
+    #[error(transparent)]
+    Sql(#[from] SqlError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("the leader's address {0:?} is none")]
+    Address(String),
+    #[error("nobody has said who leads")]
+    Unknown,
+}
+
+/// Takes it. Dropped, it is broken off, and nobody is told.
+pub(super) async fn take(parts: Parts, order: BackupOrder) {
+    let mut report = BackupReport {
+        uid: order.uid.clone(),
+        attempt: order.attempt,
+        started: Some(Timestamp::now()),
+        message: Some("waiting for the store".to_owned()),
+        ..BackupReport::default()
+    };
+    say(&parts, &report);
+    match run(&parts, &mut report).await {
+        Ok(commit) => {
+            tracing::info!(backup = order.backup, id = %commit.id, bytes = commit.bytes, "the backup is complete");
+            report.state = BackupState::Completed;
+            report.message = None;
+        }
+        Err(error) => {
+            tracing::warn!(backup = order.backup, %error, "the backup failed");
+            report.state = BackupState::Failed;
+            report.message = Some(error.to_string());
+        }
+    }
+    report.ended = Some(Timestamp::now());
+    say(&parts, &report);
+}
+
+fn say(parts: &Parts, report: &BackupReport) {
+    let _ = parts.said.send(Said::Backup(Box::new(report.clone())));
+}
+
+async fn run(parts: &Parts, report: &mut BackupReport) -> Result<Commit, Failed> {
+    let mut open = parts.archive.clone();
+    let open = open.wait_for(Option::is_some).await.map_err(|_| Failed::Closed)?.clone().ok_or(Failed::Closed)?;
+    let archive = &open.archive;
+    let id = BackupId::at(Timestamp::now());
+    report.id = Some(id.to_string());
+    report.archive = wal::root(archive.owner()).ok();
+    report.message = Some("waiting for a checkpoint".to_owned());
+    say(parts, report);
+    let taken = copy(parts, archive, id, report).await?;
+    let commit = taken.commit_to_be();
+    report.bytes = Some(commit.bytes);
+    report.stored = Some(commit.stored());
+    (report.timeline, report.start, report.stop) = (Some(commit.timeline), Some(commit.start), Some(commit.stop));
+    report.message = Some("waiting for the end of its log to be archived".to_owned());
+    say(parts, report);
+    if let Err(error) = end_segment(parts).await {
+        tracing::info!(%error, "the last segment is not ended: it is when it is full, or after five minutes");
+    }
+    match taken.read_back(archive.store(), ARCHIVED_WITHIN).await {
+        Ok(()) => Ok(taken.commit(archive.store()).await?),
+        Err(error) => {
+            taken.discard(archive.store()).await;
+            Err(error.into())
+        }
+    }
+}
+
+async fn copy(parts: &Parts, archive: &Archive, id: BackupId, report: &mut BackupReport) -> Result<Taken, Failed> {
+    let setup = &parts.setup;
+    let mut options = Options::new(id, &setup.sockets, POSTGRES_PORT, setup.system_identifier);
+    options.instance = &setup.instance;
+    options.agent_version = env!("CARGO_PKG_VERSION");
+    let (progress, mut seen) = watch::channel(Progress::default());
+    let copied = base::take(&options, archive.store(), &progress);
+    tokio::pin!(copied);
+    let mut said = None;
+    loop {
+        tokio::select! {
+            taken = &mut copied => return Ok(taken?),
+            Ok(()) = seen.changed() => {}
+        }
+        let now = *seen.borrow_and_update();
+        let step = now.done.saturating_mul(100).checked_div(now.total).map(|percent| percent.min(100) / STEP * STEP);
+        if step.is_some() && step != said {
+            said = step;
+            report.message = step.map(|step| format!("copied {step} %"));
+            report.bytes = Some(now.total);
+            say(parts, report);
+        }
+    }
+}
+
+/// Ends the segment of the log that the backup ends in, so that it is archived now. Only a primary can: a standby asks the one that it follows.
+async fn end_segment(parts: &Parts) -> Result<(), NotEnded> {
+    let until = Instant::now() + END_SEGMENT.0;
+    loop {
+        let follows = parts.follows.borrow().clone();
+        let ended = match follows {
+            Some(None) => locally(parts).await,
+            Some(Some(leader)) => remotely(parts, &leader).await,
+            None => Err(NotEnded::Unknown),
+        };
+        match ended {
+            Err(error) if Instant::now() < until => {
+                tracing::debug!(%error, "the segment can't be ended yet");
+                tokio::time::sleep(END_SEGMENT.1).await;
+            }
+            ended => return ended,
+        }
+    }
+}
+
+async fn locally(parts: &Parts) -> Result<(), NotEnded> {
+    let session = Session::local(&parts.setup.sockets, POSTGRES_PORT, POSTGRES_DATABASE, SQL).await?;
+    Ok(session.end_segment().await?)
+}
+
+async fn remotely(parts: &Parts, leader: &Leader) -> Result<(), NotEnded> {
+    let setup = &parts.setup;
+    let host = Names::of(&setup.cluster).host(&leader.instance, &setup.namespace);
+    let remote = Remote {
+        host: &host,
+        address: leader.address.parse().map_err(|_| NotEnded::Address(leader.address.clone()))?,
+        port: POSTGRES_PORT,
+        user: REPLICATION_USER,
+        password: None,
+        database: POSTGRES_DATABASE,
+    };
+    let tls = TlsClient::with_certificate(&ClientTls::in_dir(&setup.replication_tls))?;
+    let session = Session::tls(&remote, tls, SQL).await?;
+    Ok(session.end_segment().await?)
+}

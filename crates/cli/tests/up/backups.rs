@@ -1,0 +1,190 @@
+//! Backups of a cluster into a real S3 server: on demand and by schedule, the log beside them, and what becomes of both in a failover.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bellwether_api::v1::{Backup, BackupPhase, BackupSpec, BackupStatus, PostgresCluster};
+use bellwether_backup::catalog::{self, Catalog};
+use bellwether_backup::{Store, WalFile};
+use chaos::embedded::Site;
+use chaos::fault::Fault;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::home::{Home, eventually};
+use crate::store::proxy::{self, Proxy};
+use crate::store::s3::{self, KEY};
+
+/// More than a segment of log.
+const BURST: &str = "insert into burst select n, repeat(md5(n::text), 40) from generate_series(1, 20000) n";
+const TABLE: &str = "create table burst (n int, what text)";
+
+/// A server behind a proxy, and a cluster that archives there.
+async fn archiving(replicas: &str) -> (s3::Server, Proxy, Home) {
+    let server = s3::Server::start().await;
+    let proxy = Proxy::before(server.address).await;
+    let home = Home::up(&["--no-cluster"]).await;
+    let client = home.client().await;
+    let secrets: Api<Secret> = Api::default_namespaced(client.clone());
+    let secret = json!({
+        "metadata": {"name": "s3"},
+        "stringData": {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": s3::SECRET},
+    });
+    secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+    let clusters: Api<PostgresCluster> = Api::default_namespaced(client);
+    let cluster = json!({
+        "apiVersion": "bellwether.dev/v1", "kind": "PostgresCluster", "metadata": {"name": "demo"},
+        "spec": {
+            "version": newest(), "replicas": replicas.parse::<i32>().unwrap(),
+            "backup": {"store": {
+                "url": format!("s3://{}/prod", s3::BUCKET),
+                "endpoint": format!("http://{}", proxy.address),
+                "credentials": {"name": "s3"},
+            }},
+        },
+    });
+    clusters.create(&PostParams::default(), &serde_json::from_value(cluster).unwrap()).await.unwrap();
+    home.ready("demo", replicas.parse().unwrap()).await;
+    (server, proxy, home)
+}
+
+fn newest() -> String {
+    bellwether_postgres::installation::find_all().pop().expect("PostgreSQL is installed").major
+}
+
+async fn backups(home: &Home) -> Api<Backup> {
+    Api::default_namespaced(home.client().await)
+}
+
+async fn ask_for(home: &Home, name: &str) {
+    let backup = Backup::new(name, BackupSpec { cluster: "demo".to_owned() });
+    backups(home).await.create(&PostParams::default(), &backup).await.unwrap();
+}
+
+async fn over(home: &Home, name: &str) -> BackupStatus {
+    let api = backups(home).await;
+    let over = || async {
+        let status = api.get_opt(name).await.ok()??.status?;
+        status.phase.is_some_and(BackupPhase::is_over).then_some(status)
+    };
+    eventually(&format!("{name} is over"), over).await
+}
+
+/// The archive that the cluster has in the store.
+async fn archive(store: &Store) -> Store {
+    let names = store.directories("").await.unwrap();
+    let [name] = names.iter().filter(|name| *name != "probe").collect::<Vec<_>>()[..] else { panic!("{names:?}") };
+    store.below(name)
+}
+
+/// The names of segments in the archive.
+async fn segments(store: &Store) -> BTreeSet<String> {
+    let found = archive(store).await.list("wal").await.unwrap();
+    let segment = |key: &str| match WalFile::of_key(key)? {
+        WalFile::Segment(name) => Some(name.to_string()),
+        _ => None,
+    };
+    found.iter().filter_map(|entry| segment(&entry.key)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_cluster_is_backed_up_at_once_and_another_backup_is_taken_when_one_is_asked_for() {
+    let (server, _proxy, home) = archiving("3").await;
+    // Nobody waits until two at night for the first.
+    let api = backups(&home).await;
+    let first = || async { api.list(&ListParams::default()).await.ok()?.items.into_iter().next() };
+    let first = eventually("a backup is scheduled", first).await.metadata.name.unwrap();
+    let status = over(&home, &first).await;
+    assert_eq!(status.phase, Some(BackupPhase::Completed), "{status:?}");
+    assert_ne!(status.instance.as_deref(), Some("demo-1"), "a standby gives it: {status:?}");
+
+    home.execute("demo", "create table kept as select n from generate_series(1, 1000) n").await;
+    ask_for(&home, "mine").await;
+    let status = over(&home, "mine").await;
+    assert_eq!(status.phase, Some(BackupPhase::Completed), "{status:?}");
+    assert!(status.size_bytes > Some(1 << 20) && status.stored_bytes > Some(1 << 18), "{status:?}");
+    assert_eq!(home.condition("demo", "BackedUp").await.unwrap().0, "True");
+    assert_eq!(home.condition("demo", "Archiving").await.unwrap().0, "True");
+
+    // The store alone says the same.
+    let catalog = Catalog::read(&archive(&server.store()).await).await.unwrap();
+    let ids: Vec<_> = catalog.backups.iter().map(|backup| backup.commit.id.to_string()).collect();
+    assert_eq!(ids.len(), 2, "{ids:?}");
+    assert_eq!(Some(ids[1].as_str()), status.id.as_deref());
+    assert_eq!(catalog::archives(&server.store()).await.unwrap().archives.len(), 1);
+
+    // What is removed here is not removed there.
+    api.delete("mine", &DeleteParams::default()).await.unwrap();
+    assert_eq!(Catalog::read(&archive(&server.store()).await).await.unwrap().backups.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_segment_is_missing_after_a_primary_was_killed_in_the_middle_of_a_burst() {
+    let (server, _proxy, home) = archiving("3").await;
+    let site = Site { client: home.client().await, up: i32::try_from(home.pid()).unwrap() };
+    home.execute("demo", TABLE).await;
+    for _ in 0..4 {
+        home.execute("demo", BURST).await;
+    }
+    let before = site.primary().await.unwrap();
+    site.hurt(Fault::PostmasterKilled, &before).await.unwrap();
+    home.ready("demo", 3).await;
+    eventually("writes go on", || async { home.try_execute("demo", "select 1").await.ok() }).await;
+    for _ in 0..2 {
+        home.execute("demo", BURST).await;
+    }
+    ask_for(&home, "after").await;
+    let status = over(&home, "after").await;
+    assert_eq!(status.phase, Some(BackupPhase::Completed), "{status:?}");
+    let found = segments(&server.store()).await;
+    let numbers: BTreeSet<u64> = found.iter().map(|name| u64::from_str_radix(&name[16..], 16).unwrap()).collect();
+    let (first, last) = (*numbers.first().unwrap(), *numbers.last().unwrap());
+    let missing: Vec<_> = (first..=last).filter(|number| !numbers.contains(number)).collect();
+    assert_eq!(missing, Vec::<u64>::new(), "of {found:?}");
+    assert!(last - first >= 6, "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn note_20_while_the_store_is_down_the_log_is_kept_that_is_said_and_all_of_it_ends_by_itself() {
+    let (_server, proxy, home) = archiving("1").await;
+    let api = backups(&home).await;
+    let any = || async { api.list(&ListParams::default()).await.ok()?.items.into_iter().next()?.metadata.name };
+    let first = eventually("a backup is scheduled", any).await;
+    assert_eq!(over(&home, &first).await.phase, Some(BackupPhase::Completed));
+
+    proxy.fail("PUT", "/wal/", proxy::Fault::Unavailable, usize::MAX);
+    home.execute("demo", TABLE).await;
+    home.execute("demo", BURST).await;
+    let failing = || async { home.condition("demo", "Archiving").await.filter(|(status, _)| status == "False") };
+    assert_eq!(eventually("it is said", failing).await.1, "ArchiveFailing");
+    assert_eq!(home.condition("demo", "Ready").await.unwrap().0, "True", "nobody who writes is hurt by it");
+    proxy.heal();
+    let works = || async { home.condition("demo", "Archiving").await.filter(|(status, _)| status == "True") };
+    eventually("it catches up", works).await;
+    ask_for(&home, "after").await;
+    assert_eq!(over(&home, "after").await.phase, Some(BackupPhase::Completed));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_that_are_wrong_are_named_and_never_shown_and_the_right_ones_help_without_a_restart() {
+    let (_server, _proxy, home) = archiving("1").await;
+    let secrets: Api<Secret> = Api::default_namespaced(home.client().await);
+    let set = async |secret: &str| {
+        let patch = Patch::Merge(json!({"stringData": {"AWS_SECRET_ACCESS_KEY": secret}}));
+        secrets.patch("s3", &PatchParams::default(), &patch).await.unwrap();
+    };
+    set("hunter2hunter2").await;
+    home.execute("demo", TABLE).await;
+    home.execute("demo", BURST).await;
+    let failing = || async { home.condition("demo", "Archiving").await.filter(|(status, _)| status == "False") };
+    eventually("it is said", failing).await;
+    set(s3::SECRET).await;
+    let works = || async { home.condition("demo", "Archiving").await.filter(|(status, _)| status == "True") };
+    eventually("it is said that it works", works).await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let logs = std::fs::read_dir(home.path().join("logs")).unwrap().flatten();
+    let said: String = logs.map(|file| std::fs::read_to_string(file.path()).unwrap_or_default()).collect();
+    assert!(!said.contains("hunter2") && !said.contains(s3::SECRET), "a secret is in a log");
+}
