@@ -332,6 +332,15 @@ fn one_that_was_drained_comes_back_and_not_one_that_left_before_it() {
     world.objects.remove(&(Kind::Pod, "orders-2".to_owned()));
     world.settle();
     assert_eq!(world.names(Kind::Pod), ["orders-2", "orders-3"]);
+    // So it is when a rollout restarts it.
+    world.change_spec(|spec| spec["image"] = "registry.example/postgres:17.6-2".into());
+    world.settle();
+    assert_eq!(
+        (world.names(Kind::Pod), world.restarts.len()),
+        (vec!["orders-2", "orders-3"], 3),
+        "{:?}",
+        world.restarts
+    );
     // More are wanted: now the first is used again.
     scale(&mut world, 3);
     world.settle();
