@@ -461,14 +461,18 @@ impl World {
     }
 
     /// A pod whose volume is to be lost has gone, and its volume goes, too: unless it became the last whole copy meanwhile, because it led again
-    /// while it was being deleted and another is being rewound onto it. Whoever loses that has lost everything, and nobody can mend it.
+    /// while it was being deleted and another is being rewound onto it, or the last one of a member, because the others were silent and it removed
+    /// them. Whoever loses that has lost everything, or what only a person may do without (a known limit).
     pub fn lose_volume(&mut self, instance: usize) {
         let volume = self.instances[instance].volume;
+        // Who is no member campaigns on no Lease.
+        let member = |id| self.ghost.lease.as_ref().is_none_or(|lease| lease.content.members.contains(id));
         let whole = |other: &usize| {
             let it = &self.instances[*other];
             let rewinding = it.container.as_ref().is_some_and(|container| container.server.rewinding);
             let data = self.volumes[it.volume].data.as_ref();
-            it.volume != volume && !it.gone && !rewinding && data.is_some_and(|data| !data.broken && !data.mixed)
+            let good = data.is_some_and(|data| !data.broken && !data.mixed);
+            it.volume != volume && !it.gone && !rewinding && good && member(it.id)
         };
         if (0..self.instances.len()).any(|other| whole(&other)) {
             let claim = self.api.names.data_volume(&self.instances[instance].name);

@@ -50,8 +50,11 @@ pub fn members(observed: &Observed, parent: &Parent<'_>, identity: &Identity, no
     }
 }
 
-/// The primary first, then instances that run, the most useful first, then those whose volume is still there (a pod that was drained, or one that
-/// a scale-down left behind), then new ones with the lowest free numbers. And those with a pod that are too many.
+/// The primary first, then instances that run, the most useful first, then those that belong and have a volume and no pod (it was drained), then those
+/// whose volume a scale-down left behind, then new ones with the lowest free numbers. And those with a pod that are too many.
+///
+/// Who was drained is a member of the election, and may alone hold what was acknowledged; who left is neither. To look at, both are a volume without
+/// a pod: what tells them apart is whom the agents were told of.
 fn wanted<'a>(
     observed: &'a Observed,
     parent: &Parent<'_>,
@@ -61,29 +64,31 @@ fn wanted<'a>(
     let all: Vec<&Pod> = observed.pods.items.values().filter(|pod| ours(pod, parent)).collect();
     let is_primary = |name: &str| identity.primary.as_deref() == Some(name);
     let mut there: Vec<&Pod> = all.iter().copied().filter(|pod| !pod.terminating).collect();
-    let with_volume = observed
+    let stored = observed
         .volumes
         .items
         .values()
         .filter(|volume| volume.role == Some(VolumeRole::Data) && !volume.terminating)
-        .map(|volume| &volume.instance);
+        .filter_map(|volume| names.serial(&volume.instance));
     let size = usize::try_from(parent.cluster.spec.replicas).unwrap_or(0);
     let primary: BTreeSet<u32> = identity.primary.iter().filter_map(|name| names.serial(name)).collect();
+    let told = observed.config.known();
     let mut too_many = vec![];
     loop {
         let standbys: Vec<&Pod> = there.iter().copied().filter(|pod| !is_primary(&pod.name)).collect();
         if standbys.len() + primary.len() <= size {
             break;
         }
-        let told = observed.config.known();
         let Some((least, because)) = least_useful(&standbys, &there, told, names) else { break };
         there.retain(|pod| pod.name != least.name);
         too_many.push((least, because));
     }
     let running: BTreeSet<u32> = there.iter().filter_map(|pod| names.serial(&pod.name)).collect();
-    let stored: BTreeSet<u32> = with_volume.filter_map(|name| names.serial(name)).collect();
+    let belong: BTreeSet<u32> =
+        told.into_iter().flat_map(|told| &told.instances).filter_map(|name| names.serial(name)).collect();
+    let (drained, left): (BTreeSet<u32>, BTreeSet<u32>) = stored.partition(|serial| belong.contains(serial));
     let mut chosen: Vec<u32> = vec![];
-    for serial in primary.iter().chain(&running).chain(&stored).copied().chain(1..) {
+    for serial in primary.iter().chain(&running).chain(&drained).chain(&left).copied().chain(1..) {
         if chosen.len() >= size {
             break;
         }
@@ -136,8 +141,9 @@ fn replace_never_ran(observed: &Observed, parent: &Parent<'_>, wanted: &[String]
 
 /// Volumes of instances that were removed, where the policy says so.
 fn unused_volumes(observed: &Observed, parent: &Parent<'_>, wanted: &[String]) -> Vec<Action> {
-    if parent.cluster.spec.storage.on_delete != OnDelete::Delete || !observed.sees_instances() || paused(parent.cluster)
-    {
+    // Before it was seen who belongs, one that was drained looks like one that left.
+    let seen = observed.sees_instances() && !observed.config.is_unknown();
+    if parent.cluster.spec.storage.on_delete != OnDelete::Delete || !seen || paused(parent.cluster) {
         return vec![];
     }
     observed

@@ -112,6 +112,10 @@ impl Provision {
         if !self.blocking().is_empty() {
             return;
         }
+        // Who of those without a pod belongs, and who left, is what agents were told.
+        if observed.config.is_unknown() {
+            return self.wait(WaitingOn::Sight(vec![Kind::ConfigMap.to_string()]));
+        }
         let (mut leaving, mut coming) = (vec![], vec![]);
         for role in build::volume::roles(parent) {
             match observed.volumes.get(&build::volume::name(parent, instance, role)) {

@@ -131,6 +131,31 @@ fn e16_of_a_lease_made_again_silence_counts_as_a_yes_once_it_was_unchanged_for_i
 }
 
 #[test]
+fn e16_one_that_was_removed_leads_by_a_persons_word_once_the_lease_was_made_again_and_not_before() {
+    let alone = |version, uid| {
+        let mut view = lease(version, LOST, 3);
+        view.uid = uid;
+        view.content.members = [LOST].into_iter().collect();
+        view
+    };
+    let mut state = started();
+    let mut view = alone(6, lease(6, LOST, 3).uid);
+    tell(&mut state, wish(6, 3, Whom::Me), 100);
+    sees(&mut state, &view, 100);
+    assert_eq!(
+        attempt(&mut state, &view, 20_000, None),
+        None,
+        "LOST holds office without its promise, and without the Lease"
+    );
+    view = alone(9, LeaseUid(8));
+    view.content = LeaseContent { holder: None, term: None, members: Members::default(), ..view.content };
+    tell(&mut state, wish(9, 3, Whom::Me), 30_000);
+    sees(&mut state, &view, 30_000);
+    let write = attempt(&mut state, &view, 40_000, None).expect("a write");
+    assert_eq!((write.content.term, write.forced), (Some(Term(4)), Some([LOST].into_iter().collect())));
+}
+
+#[test]
 fn e16_who_refuses_is_not_silent_and_can_t_be_overridden() {
     let (mut state, view) = made_again();
     tell(&mut state, wish(9, 3, Whom::Me), 1_000);

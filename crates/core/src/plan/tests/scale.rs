@@ -301,6 +301,82 @@ fn agents_are_told_nothing_new_of_instances_that_could_not_be_seen() {
     assert_eq!(unseen(&world), config(&world));
 }
 
+/// Three of which the first, or another with a low number, has left and its volume stayed.
+fn left_behind(spec: Value, leader: &str, left: u32) -> World {
+    let mut world = World::settled(spec);
+    let address = leader.replace("orders-", "10.0.0.");
+    let place = json!({"instance": leader, "address": address}).to_string();
+    world.get(Kind::Lease, NAME)["metadata"]["annotations"][labels::LEADER] = place.into();
+    world.settle();
+    world.run(&format!("orders-{left}"), left, "standby", "Down");
+    scale(&mut world, 2);
+    world.settle();
+    world
+}
+
+fn drain(world: &mut World, name: &str) {
+    world.get(Kind::Pod, name)["metadata"]["deletionTimestamp"] = "2026-01-01T01:00:00Z".into();
+}
+
+#[test]
+fn one_that_was_drained_comes_back_and_not_one_that_left_before_it() {
+    let mut world = left_behind(json!({"replicas": 3}), "orders-3", 1);
+    assert_eq!((world.names(Kind::Pod), config(&world).instances.len()), (vec!["orders-2", "orders-3"], 2));
+    assert_eq!(world.names(Kind::PersistentVolumeClaim).len(), 3, "the volume of the first stays");
+    // While its pod stops, and when it has gone.
+    drain(&mut world, "orders-2");
+    world.step();
+    assert_eq!(world.names(Kind::Pod), ["orders-2", "orders-3"]);
+    assert_eq!(config(&world).instances, ["orders-2", "orders-3"]);
+    assert_eq!(config(&world).leaving, []);
+    world.objects.remove(&(Kind::Pod, "orders-2".to_owned()));
+    world.settle();
+    assert_eq!(world.names(Kind::Pod), ["orders-2", "orders-3"]);
+    // So it is when a rollout restarts it.
+    world.change_spec(|spec| spec["image"] = "registry.example/postgres:17.6-2".into());
+    world.settle();
+    assert_eq!(
+        (world.names(Kind::Pod), world.restarts.len()),
+        (vec!["orders-2", "orders-3"], 3),
+        "{:?}",
+        world.restarts
+    );
+    // More are wanted: now the first is used again.
+    scale(&mut world, 3);
+    world.settle();
+    assert_eq!(world.names(Kind::Pod), ["orders-1", "orders-2", "orders-3"]);
+}
+
+#[test]
+fn the_volume_of_one_that_was_drained_is_not_taken_for_that_of_one_that_left() {
+    let mut world = left_behind(json!({"replicas": 3}), "orders-3", 1);
+    let pause = |world: &mut World, value: &str| {
+        world.cluster.as_mut().unwrap()["metadata"]["annotations"] = json!({labels::PAUSED: value});
+    };
+    // The volume that was left behind is to go, but not yet: and then one is drained.
+    pause(&mut world, "true");
+    world.change_spec(|spec| spec["storage"] = json!({"onDelete": "Delete"}));
+    world.settle();
+    assert_eq!(world.names(Kind::PersistentVolumeClaim), ["orders-1-data", "orders-2-data", "orders-3-data"]);
+    world.objects.remove(&(Kind::Pod, "orders-2".to_owned()));
+    pause(&mut world, "false");
+    // Before it was seen whom the agents were told of, nobody is made, and nothing goes.
+    let mut blind = world.clone();
+    blind.unseen = vec![Kind::ConfigMap];
+    let told = blind.objects.remove(&(Kind::ConfigMap, format!("{NAME}-config"))).unwrap();
+    let plan = blind.step();
+    let waiting: Vec<_> = plan.waiting_on.iter().map(ToString::to_string).collect();
+    assert!(waiting.contains(&"a complete view of ConfigMap".to_owned()), "{waiting:?}");
+    assert_eq!((blind.names(Kind::Pod), blind.names(Kind::PersistentVolumeClaim).len()), (vec!["orders-3"], 3));
+    blind.objects.insert((Kind::ConfigMap, format!("{NAME}-config")), told);
+    blind.unseen.clear();
+    for mut world in [world, blind] {
+        world.settle();
+        assert_eq!(world.names(Kind::Pod), ["orders-2", "orders-3"]);
+        assert_eq!(world.names(Kind::PersistentVolumeClaim), ["orders-2-data", "orders-3-data"]);
+    }
+}
+
 #[test]
 fn each_step_is_an_event() {
     let mut world = World::settled(json!({"replicas": 1}));
@@ -440,5 +516,27 @@ proptest! {
             prop_assert_eq!(world.names(Kind::PersistentVolumeClaim).len(), usize::try_from(target).unwrap());
         }
         prop_assert_eq!(world.plan().actions, []);
+    }
+
+    #[test]
+    fn whoever_belongs_and_has_a_volume_comes_back_whatever_pods_go(
+        left in 1..=4u32, lost in proptest::sample::subsequence(vec![1, 2, 3, 4u32], 1..=4),
+        stops in any::<bool>(), on_delete in prop_oneof![Just("Retain"), Just("Delete")],
+    ) {
+        let leader = if left == 4 { "orders-3" } else { "orders-4" };
+        let mut world = left_behind(json!({"replicas": 4, "storage": {"onDelete": on_delete}}), leader, left);
+        let belong = config(&world).instances;
+        prop_assert_eq!(belong.len(), 2);
+        for name in lost.iter().map(|serial| format!("orders-{serial}")).filter(|name| belong.contains(name)) {
+            if stops {
+                drain(&mut world, &name);
+                world.step();
+                prop_assert_eq!(config(&world).instances, belong.clone());
+            }
+            world.objects.remove(&(Kind::Pod, name));
+            world.step();
+        }
+        world.settle();
+        prop_assert_eq!(world.names(Kind::Pod), belong.iter().map(String::as_str).collect::<Vec<_>>());
     }
 }
