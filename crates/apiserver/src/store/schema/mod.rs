@@ -21,6 +21,7 @@ use serde_json::Value;
 use super::object;
 use crate::error::{ApiError, FieldError};
 use crate::registry::{self, Resource, Structure};
+use super::touched::Touched;
 use crate::request::{FieldValidation, PatchKind};
 
 pub(super) use default::{apply as apply_defaults, lacking as lacks_defaults};
@@ -120,10 +121,10 @@ pub(super) fn decode_applied(resource: &Resource, mut object: Value) -> Result<V
     })
 }
 
-/// Completes what an apply merged: the defaults of a custom kind's schema.
-pub(super) fn complete(resource: &Resource, mut object: Value) -> Value {
+/// Completes what an apply merged: the defaults of a custom kind's schema. What was not touched has them.
+pub(super) fn complete(resource: &Resource, mut object: Value, touched: &Touched) -> Value {
     if resource.custom {
-        default::apply(resource.schema.structure(), &mut object);
+        default::apply_where(|field| touched.may(field), resource.schema.structure(), &mut object);
     }
     object
 }
