@@ -8,6 +8,8 @@ mod at;
 mod cel;
 mod default;
 mod optional;
+mod parts;
+mod plain;
 mod prune;
 mod quantity;
 mod rules;
@@ -19,9 +21,9 @@ use std::sync::{Arc, LazyLock};
 use serde_json::Value;
 
 use super::object;
+use super::touched::Touched;
 use crate::error::{ApiError, FieldError};
 use crate::registry::{self, Resource, Structure};
-use super::touched::Touched;
 use crate::request::{FieldValidation, PatchKind};
 
 pub(super) use default::{apply as apply_defaults, lacking as lacks_defaults};
