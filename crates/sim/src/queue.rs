@@ -160,7 +160,8 @@ mod tests {
         let mut chance = crate::rng::Rng::new(7);
         let (mut queue, mut waiting, mut now) = (Queue::default(), Vec::new(), 0);
         for number in 0..5_000_u64 {
-            let at = now + chance.below(if chance.chance(100) { 5 * AHEAD } else { 60 });
+            let reach = if chance.chance(100) { 5 * AHEAD } else { 60 };
+            let at = now + chance.below(reach);
             queue.push(at, number);
             waiting.push((at, number));
             if chance.chance(500) {

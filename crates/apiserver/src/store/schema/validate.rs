@@ -389,7 +389,7 @@ mod tests {
 
     fn said(schema: Value, spec: Value) -> String {
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"x": schema}}}});
-        let errors = errors(&schema, &json!({"spec": {"x": spec}}), None);
+        let errors = errors(&schema.into(), &json!({"spec": {"x": spec}}), None);
         errors.iter().map(|error| format!("{}: {}", error.field, error.body())).collect::<Vec<_>>().join("; ")
     }
 
@@ -490,7 +490,8 @@ mod tests {
 
     #[test]
     fn what_has_not_changed_is_not_judged_again() {
-        let schema = json!({"type": "object", "properties": {"a": {"type": "integer", "maximum": 1}, "b": {"type": "integer", "maximum": 1}}});
+        let fields = json!({"a": {"type": "integer", "maximum": 1}, "b": {"type": "integer", "maximum": 1}});
+        let schema = json!({"type": "object", "properties": fields}).into();
         let old = json!({"a": 5, "b": 1});
         assert!(errors(&schema, &json!({"a": 5, "b": 0}), Some(&old)).is_empty());
         assert_eq!(errors(&schema, &json!({"a": 5, "b": 2}), Some(&old)).len(), 1);
