@@ -21,13 +21,13 @@ pub async fn write(
         return Ok(false);
     };
     let doing = || format!("write status of PostgresCluster {key}");
-    let patch = json!({
+    let mut patch = json!({
         "apiVersion": PostgresCluster::api_version(&()),
         "kind": PostgresCluster::kind(&()),
         // With its UID: a cluster that was made anew meanwhile must not get its predecessor's status.
         "metadata": {"name": key.name, "uid": cluster.uid()},
-        "status": status,
     });
+    patch["status"] = status;
     let (namespace, name) = (key.namespace.clone(), key.name.clone());
     let written =
         port.send(Request { resource: Resource::Cluster, namespace, name, verb: Verb::ApplyStatus(patch) }).await;

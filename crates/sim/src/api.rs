@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bellwether_api::names::Names;
@@ -15,6 +16,7 @@ use bellwether_apiserver::request::{
     DeleteOptions, FieldValidation, ListOptions, PatchKind, Subresource, Target, WatchKind, Write,
 };
 use bellwether_apiserver::store::{Cursor, Ids, Store, WatchFrom};
+use bellwether_core::contract::InstanceConfig;
 use bellwether_core::election::{LeaseView, LeaseWrite, Outcome, Plant, RequestId};
 use bellwether_core::fact::Fact;
 use bellwether_core::lease_object;
@@ -161,6 +163,8 @@ pub struct Api {
     past: VecDeque<Sighting>,
     /// What the newest versions of the Lease say. Each is held here, so no other object can have its address.
     read: RefCell<VecDeque<(Arc<Value>, Fact<LeaseView>)>>,
+    /// What the newest version of the agents' configuration says.
+    pub(crate) told: RefCell<Option<(Arc<Value>, Option<Rc<InstanceConfig>>)>>,
     number: u64,
     /// Writes of ours that changed something.
     pub writes: u64,
@@ -200,6 +204,7 @@ impl Api {
             stale: false,
             past: VecDeque::new(),
             read: RefCell::default(),
+            told: RefCell::default(),
             number: 0,
             writes: 0,
             last_write: String::new(),

@@ -45,8 +45,10 @@ pub struct Machine {
 impl Machine {
     /// What its clock shows.
     pub fn clock(&self, now: Time) -> Moment {
-        let gained = i128::from(now) * i128::from(self.drift) / 1_000_000;
-        Moment(self.offset + u64::try_from(i128::from(now) + gained).unwrap_or(0))
+        // Ten hours have 36 million milliseconds, and a drift is less than a million.
+        let now = i64::try_from(now).unwrap_or(i64::MAX / 1_000_000);
+        let gained = now * self.drift / 1_000_000;
+        Moment(self.offset + u64::try_from(now + gained).unwrap_or(0))
     }
     /// When its clock shows `moment`, or a later one for the first time.
     pub fn when(&self, moment: Moment) -> Time {

@@ -30,6 +30,10 @@ pub(crate) struct Structure {
     pub(crate) nullable: bool,
     /// `default`
     pub(crate) default: Option<Value>,
+    /// `enum`
+    pub(crate) allowed: Option<Vec<Value>>,
+    /// Nothing else that it says bounds the value.
+    pub(crate) plain: bool,
     /// `required`
     pub(crate) required: Vec<String>,
     /// `x-kubernetes-map-type: atomic`
@@ -123,6 +127,8 @@ pub(crate) static NOTHING: Structure = Structure {
     embedded: false,
     nullable: false,
     default: None,
+    allowed: None,
+    plain: true,
     required: Vec::new(),
     atomic: false,
     list: List::Atomic,
@@ -131,6 +137,24 @@ pub(crate) static NOTHING: Structure = Structure {
     additional: Additional::Unsaid,
     items: None,
 };
+
+/// What bounds a value beside its type, and is not read out.
+const BOUNDS: [&str; 14] = [
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "maxProperties",
+    "minProperties",
+    "maxItems",
+    "minItems",
+    "maxLength",
+    "minLength",
+    "pattern",
+    "maximum",
+    "minimum",
+    "multipleOf",
+];
 
 impl Structure {
     fn of(schema: &Value) -> Self {
@@ -147,6 +171,8 @@ impl Structure {
             embedded: says("x-kubernetes-embedded-resource"),
             nullable: says("nullable"),
             default: schema.get("default").cloned(),
+            allowed: schema["enum"].as_array().cloned(),
+            plain: BOUNDS.iter().all(|keyword| schema.get(keyword).is_none()),
             required: texts(&schema["required"]),
             atomic: schema["x-kubernetes-map-type"] == "atomic",
             list: List::of(schema),

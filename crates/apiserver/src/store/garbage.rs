@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::delete::{FOREGROUND, ORPHAN};
-use super::{CRDS, Key, NAMESPACES, Object, Store, builtin, object};
+use super::{Bucket, CRDS, Key, NAMESPACES, Object, Store, builtin, object};
 use crate::error::ApiError;
 use crate::registry::Resource;
 use crate::request::{DeleteOptions, FieldValidation, Propagation, Subresource, Target, Write};
@@ -49,29 +49,37 @@ impl Store {
         self.release_claims()
     }
 
-    fn everything(&self) -> Vec<Place> {
-        self.buckets
-            .iter()
-            .flat_map(|(bucket, objects)| {
-                objects.iter().map(|(key, object)| Place {
-                    bucket: bucket.clone(),
-                    key: key.clone(),
-                    object: object.clone(),
-                })
-            })
-            .collect()
+    /// Everything that is `wanted`, by its bucket, key and object.
+    fn places(&self, wanted: impl Fn(&str, &Key, &Object) -> bool) -> Vec<Place> {
+        let mut places = Vec::new();
+        for (bucket, objects) in &self.buckets {
+            for (key, object) in objects.iter().filter(|(key, object)| wanted(bucket, key, object)) {
+                places.push(Place { bucket: bucket.clone(), key: key.clone(), object: object.clone() });
+            }
+        }
+        places
     }
 
     /// Deletes objects whose owners are all gone, and those whose remaining owners wait for their dependents to go first.
     fn collect_dependents(&mut self, write: &Write) -> Result<(), ApiError> {
-        let all = self.everything();
-        let alive: HashSet<&str> = all.iter().map(|place| object::uid(place.object.plain())).collect();
-        let waiting: HashSet<&str> = all
-            .iter()
-            .filter(|place| waits_for_dependents(place.object.plain()))
-            .map(|place| object::uid(place.object.plain()))
-            .collect();
-        for place in all.iter().filter(|place| !object::deleting(place.object.plain())) {
+        let all = || self.buckets.values().flat_map(Bucket::values).map(|object| &**object.plain());
+        let alive: HashSet<String> = all().map(|object| object::uid(object).to_owned()).collect();
+        let waiting = all().filter(|object| waits_for_dependents(object));
+        let waiting: HashSet<String> = waiting.map(|object| object::uid(object).to_owned()).collect();
+        // Whoever has an owner that lives and waits for nobody stays.
+        let settled = |object: &Value| {
+            let mut owners =
+                object::meta(object).get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
+            owners.any(|owner| {
+                let uid = owner["uid"].as_str().unwrap_or_default();
+                alive.contains(uid) && !waiting.contains(uid)
+            })
+        };
+        let unsettled = self.places(|_, _, object| {
+            let object = object.plain();
+            object::meta(object).contains_key("ownerReferences") && !object::deleting(object) && !settled(object)
+        });
+        for place in &unsettled {
             let owners = owners(place.object.plain());
             if owners.is_empty() {
                 continue;
@@ -97,7 +105,7 @@ impl Store {
 
     /// Orphans the dependents of those deleted with that policy, and lets those go whose blocking dependents are gone.
     fn finish_owners(&mut self) -> Result<(), ApiError> {
-        for place in self.everything().iter().filter(|place| object::deleting(place.object.plain())) {
+        for place in &self.places(|_, _, object| object::deleting(object.plain())) {
             let finalizers = object::finalizers(place.object.plain());
             let uid = object::uid(place.object.plain());
             if finalizers.contains(&ORPHAN) {
@@ -118,7 +126,7 @@ impl Store {
     }
 
     fn orphan_dependents(&mut self, uid: &str) -> Result<(), ApiError> {
-        for place in self.everything() {
+        for place in self.places(|_, _, object| object::meta(object.plain()).contains_key("ownerReferences")) {
             let references = object::meta(place.object.plain()).get("ownerReferences").and_then(Value::as_array);
             let Some(references) = references.filter(|all| all.iter().any(|owner| owner["uid"] == uid)) else {
                 continue;
@@ -153,17 +161,9 @@ impl Store {
 
     /// Empties namespaces that are being deleted, and lets the empty ones go.
     fn finish_namespaces(&mut self, write: &Write) -> Result<(), ApiError> {
-        let terminating: Vec<Place> = self
-            .everything()
-            .into_iter()
-            .filter(|place| place.bucket == NAMESPACES && object::deleting(place.object.plain()))
-            .collect();
+        let terminating = self.places(|bucket, _, object| bucket == NAMESPACES && object::deleting(object.plain()));
         for namespace in terminating {
-            let content: Vec<Place> = self
-                .everything()
-                .into_iter()
-                .filter(|place| place.key.0 == namespace.key.1 && place.bucket != NAMESPACES)
-                .collect();
+            let content = self.places(|bucket, key, _| key.0 == namespace.key.1 && bucket != NAMESPACES);
             for place in content.iter().filter(|place| !object::deleting(place.object.plain())) {
                 self.delete_place(place, Propagation::Background, write)?;
             }
@@ -177,20 +177,12 @@ impl Store {
 
     /// Deletes the objects of CRDs that are being deleted, then the CRDs.
     fn finish_crds(&mut self, write: &Write) -> Result<(), ApiError> {
-        let terminating: Vec<Place> = self
-            .everything()
-            .into_iter()
-            .filter(|place| place.bucket == CRDS && object::deleting(place.object.plain()))
-            .collect();
+        let terminating = self.places(|bucket, _, object| bucket == CRDS && object::deleting(object.plain()));
         for crd in terminating {
             // A CRD's name is the name of its bucket.
             let bucket = &crd.key.1;
-            for place in self
-                .everything()
-                .iter()
-                .filter(|place| place.bucket == *bucket && !object::deleting(place.object.plain()))
-            {
-                self.delete_place(place, Propagation::Background, write)?;
+            for place in self.places(|of, _, object| of == bucket && !object::deleting(object.plain())) {
+                self.delete_place(&place, Propagation::Background, write)?;
             }
             if self.buckets.get(bucket).is_none_or(|objects| objects.is_empty())
                 && object::finalizers(crd.object.plain()).contains(&builtin::CLEANUP)
@@ -203,12 +195,10 @@ impl Store {
 
     /// Lets deleted claims go that no pod uses.
     fn release_claims(&mut self) -> Result<(), ApiError> {
-        let claims: Vec<Place> = self
-            .everything()
-            .into_iter()
-            .filter(|place| place.bucket == "persistentvolumeclaims" && object::deleting(place.object.plain()))
-            .filter(|place| object::finalizers(place.object.plain()).contains(&builtin::PROTECTION))
-            .collect();
+        let claims = self.places(|bucket, _, object| {
+            let protected = |object| object::finalizers(object).contains(&builtin::PROTECTION);
+            bucket == "persistentvolumeclaims" && object::deleting(object.plain()) && protected(object.plain())
+        });
         for claim in claims {
             if !self.is_mounted(&claim.key) {
                 self.drop_finalizer(&claim, builtin::PROTECTION)?;

@@ -70,7 +70,7 @@ impl Store {
                     format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
                 return Err(ApiError::conflict(&target.resource, &target.name, &why));
             }
-            let created = schema::complete(&target.resource, applied.object);
+            let created = schema::complete(&target.resource, applied.object, &applied.touched);
             return self.insert(target, created, write, Vec::new(), Some(applied.managers));
         };
         if !version.is_empty() && version != object::meta_str(current.plain(), "resourceVersion") {
@@ -83,7 +83,7 @@ impl Store {
             );
             return Err(ApiError::conflict(&target.resource, &target.name, &why));
         }
-        let object = schema::complete(&target.resource, applied.object);
+        let object = schema::complete(&target.resource, applied.object, &applied.touched);
         let change =
             Change { object, touched: applied.touched, managers: Some(applied.managers), warnings: Vec::new() };
         self.replace(target, current, change, write)

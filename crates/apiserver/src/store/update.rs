@@ -158,10 +158,10 @@ impl Store {
         }
         let mut object = Value::clone(current.plain());
         set_path(&mut object, &paths.spec, replicas);
-        let mut object = schema::complete(resource, object);
+        let touched = Touched::All;
+        let mut object = schema::complete(resource, object, &touched);
         let main = Target { subresource: Subresource::Main, ..target.clone() };
         let scaled = Target { subresource: Subresource::Scale, ..target.clone() };
-        let touched = Touched::All;
         let managers = Some(apply::own_updated(&scaled, current, &mut object, &touched, write));
         let change = Change { object, touched, managers, warnings: Vec::new() };
         let mut written = self.replace(&main, current, change, write)?;

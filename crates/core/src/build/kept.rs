@@ -4,6 +4,7 @@
 //! Never: an object that differs from what would be built now. Whatever goes into one is compared, the spec as a whole.
 
 use std::any::Any;
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -92,7 +93,7 @@ impl Kept {
     }
 
     /// The object, built from the cluster and from `from`, if it was not already.
-    pub(super) fn or_built<F: PartialEq + Clone + Send + 'static>(
+    pub(super) fn or_built<F: PartialEq + ToOwned<Owned: Send + 'static> + ?Sized>(
         &self,
         kind: Kind,
         name: &str,
@@ -102,12 +103,12 @@ impl Kept {
         let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (kind, name.to_owned());
         if let Some((last, built)) = shelf.built.get(&key)
-            && last.downcast_ref::<F>() == Some(from)
+            && last.downcast_ref::<F::Owned>().is_some_and(|last| Borrow::<F>::borrow(last) == from)
         {
             return built.clone();
         }
         let desired = build();
-        shelf.built.insert(key, (Box::new(from.clone()), desired.clone()));
+        shelf.built.insert(key, (Box::new(from.to_owned()), desired.clone()));
         desired
     }
 }

@@ -126,7 +126,7 @@ impl<'a> Parent<'a> {
     }
 
     /// An object of the cluster, made from it and from `from` alone.
-    fn built<F: PartialEq + Clone + Send + 'static>(
+    fn built<F: PartialEq + ToOwned<Owned: Send + 'static> + ?Sized>(
         &self,
         kind: Kind,
         name: &str,

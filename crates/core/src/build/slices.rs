@@ -36,7 +36,7 @@ pub fn rw(parent: &Parent<'_>) -> Desired {
 
 /// The slice called `name` of the Service of that name, with these endpoints.
 pub fn slice(parent: &Parent<'_>, name: &str, members: &[Member]) -> Desired {
-    parent.built(Kind::EndpointSlice, name, &members.to_vec(), || build(parent, name, members))
+    parent.built(Kind::EndpointSlice, name, members, || build(parent, name, members))
 }
 
 fn build(parent: &Parent<'_>, name: &str, members: &[Member]) -> Desired {

@@ -189,14 +189,13 @@ fn cut_off(state: &State, leader: &Leader, now: Moment) -> bool {
         let heard = leader.peer(id).map_or(leader.began, |peer| peer.heard);
         now.since(heard) >= state.settings.cut_off_after
     };
-    let others = view.content.members.without(state.me);
     // Somebody who streams can be made a voter instead of one that is gone: that is for `voters`, and needs no other leader.
     let streams = |peer: &super::state::Peer| peer.streaming && now.since(peer.heard) < state.settings.cut_off_after;
     state.settings.durability == Durability::Quorum
         && !state.stood_back
         && !leader.peers.iter().any(streams)
         && voters.members().iter().all(silent)
-        && campaign::certain(state, &view.content.sync, &others)
+        && campaign::certain(state, &view.content.sync, &view.content.members.without(state.me))
 }
 
 /// Who takes over: one whose log reaches the end of ours, or, where commits wait for voters, the best of so many that it is certain

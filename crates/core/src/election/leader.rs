@@ -219,7 +219,9 @@ pub(super) fn write(state: &mut State, view: &LeaseView, content: LeaseContent, 
 fn promise_missing(state: &State, now: Moment) -> bool {
     let Role::Leader(leader) = &state.role else { return false };
     let age = |id| leader.peer(id).and_then(|peer| peer.granted).map(|sent| now.since(sent));
-    state.required().iter().any(|id| age(id).is_none_or(|age| age >= state.settings.renew_after))
+    let members = state.known.members(&state.settings);
+    let mut required = members.iter().filter(|id| *id != state.me);
+    required.any(|id| age(id).is_none_or(|age| age >= state.settings.renew_after))
 }
 
 /// A round of requests, to everybody who is required and to those who knock. None while they are polled: whoever is asked follows, and one

@@ -140,7 +140,7 @@ impl Members {
         self.iter().chain(other.iter()).collect()
     }
     /// Each of them.
-    pub fn iter(&self) -> impl Iterator<Item = MemberId> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = MemberId> + Clone + '_ {
         self.0.iter().copied()
     }
     /// How many there are.

@@ -6,7 +6,7 @@
 use super::message::{Effect, LeaseContent, LeaseView};
 use super::settings::Durability;
 use super::state::{Out, Role, State};
-use super::types::{Members, Moment, Sync, Voters};
+use super::types::{Moment, Sync, Voters};
 
 /// How many standbys make a majority of all instances together with the primary.
 pub(super) fn needed(others: usize) -> usize {
@@ -60,7 +60,7 @@ fn gave_up(target: Option<&Voters>, wanted: Option<&Voters>) -> bool {
 fn wanted(state: &State, view: &LeaseView, now: Moment) -> Option<Voters> {
     let present = view.content.sync.newest();
     let Role::Leader(leader) = &state.role else { return present.cloned() };
-    let others = view.content.members.without(state.me);
+    let others = || view.content.members.iter().filter(|id| *id != state.me);
     let counted = |id: &super::MemberId| {
         let Some(peer) = leader.peer(*id) else { return present.is_some_and(|voters| voters.members().contains(*id)) };
         let votes = present.is_some_and(|voters| voters.members().contains(*id));
@@ -69,12 +69,23 @@ fn wanted(state: &State, view: &LeaseView, now: Moment) -> Option<Voters> {
         peer.streaming && now.since(peer.heard) < state.settings.drop_voter_after
             || votes && now.since(last) < state.settings.drop_voter_after
     };
-    let live: Members = others.iter().filter(counted).collect();
+    let mut live = others().filter(counted);
     match state.settings.durability {
         Durability::Async => None,
         // The last voter is never dropped: without it commits would be acknowledged alone.
-        Durability::Quorum if live.is_empty() && !planted!(state.settings, LastVoterDropped) => present.cloned(),
-        Durability::Quorum | Durability::Preferred => Voters::new(needed(others.len()), live),
+        Durability::Quorum if live.clone().next().is_none() && !planted!(state.settings, LastVoterDropped) => {
+            present.cloned()
+        }
+        Durability::Quorum | Durability::Preferred => {
+            let needed = needed(others().count());
+            // Mostly those who are waited for already, and then nobody needs another list of them.
+            let same = |voters: &&Voters| {
+                let members = voters.members();
+                voters.needed() == needed.min(members.len()) && members.iter().eq(live.by_ref())
+            };
+            let as_before = present.filter(same).cloned();
+            as_before.or_else(|| Voters::new(needed, others().filter(counted).collect()))
+        }
     }
 }
 

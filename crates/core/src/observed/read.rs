@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::pod::Given;
 use super::{Backup, Lease, Listing, Observed, Pod, Secret, Volume};
+use crate::contract::InstanceConfig;
 use crate::fact::Fact;
 use crate::force;
 use crate::lease_object;
@@ -41,6 +42,7 @@ pub struct Readings {
     secrets: Reading<Secret>,
     backups: Reading<Backup>,
     leases: Reading<Lease>,
+    config: Option<(Arc<Value>, Fact<InstanceConfig>)>,
 }
 
 /// By name, each with the object that it was read from. It is held here, so no other object can have its address.
@@ -81,10 +83,14 @@ pub fn observe_again(namespace: &str, name: &str, mut raw: Raw, readings: &mut R
     let leases = decoded("Lease", &leases, |lease| read_lease(&lease), &mut readings.leases, &mut unreadable);
     let config = match raw.children.get(&Kind::ConfigMap).map_or(Fact::Unknown, |maps| maps.get(&names.config())) {
         // What can't be read is treated as never written: it is our own object, and the plan writes it anew.
-        Fact::Known(map) => {
-            let text = map["data"][CONFIG_KEY].as_str().unwrap_or_default();
-            Fact::looked_up(serde_json::from_str(text).ok())
-        }
+        Fact::Known(map) => match readings.config.take().filter(|(from, _)| Arc::ptr_eq(from, map)) {
+            Some((from, config)) => readings.config.insert((from, config)).1.clone(),
+            None => {
+                let text = map["data"][CONFIG_KEY].as_str().unwrap_or_default();
+                let config = Fact::looked_up(serde_json::from_str(text).ok());
+                readings.config.insert((map.clone(), config)).1.clone()
+            }
+        },
         Fact::Absent => Fact::Absent,
         Fact::Unknown => Fact::Unknown,
     };

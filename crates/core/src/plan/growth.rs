@@ -54,6 +54,9 @@ fn short<'a>(observed: &'a Observed, parent: &Parent<'a>) -> impl Iterator<Item 
 
 /// What isn't known is not less.
 fn is_less(size: Option<&String>, wanted: &str) -> bool {
+    if size.is_none_or(|size| size == wanted) {
+        return false;
+    }
     let (size, wanted) = (size.and_then(|size| quantity::millis(size)), quantity::millis(wanted));
     size.zip(wanted).is_some_and(|(size, wanted)| size < wanted)
 }

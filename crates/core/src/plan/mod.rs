@@ -207,11 +207,14 @@ fn leftovers(observed: &Observed, parent: &Parent<'_>) -> Vec<String> {
     for (kind, listing) in &observed.objects {
         for (name, object) in &listing.items {
             let owners = || object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+            // Most are.
+            if owners().any(|owner| owner["uid"] == parent.uid.as_str()) {
+                continue;
+            }
             // Kubernetes gives the slices of the `-pods` Service that Service's labels and makes it their controller: they are
             // found by our label, but they are no cluster's. What only pods own any more was an earlier cluster's.
             let of_a_cluster = owners().any(|owner| owner["kind"] == "PostgresCluster" || owner["kind"] == "Pod");
-            let ours = owners().any(|owner| owner["uid"] == parent.uid.as_str());
-            left.extend((of_a_cluster && !ours).then(|| format!("{kind} {name}")));
+            left.extend(of_a_cluster.then(|| format!("{kind} {name}")));
         }
     }
     left

@@ -42,8 +42,10 @@ const OPEN: usize = 16;
 
 /// What nobody reads, of any kind: where it is, and its name. Both are often larger than all the rest, and the second repeats the
 /// contents of a Secret.
-const NOT_KEPT: [(&str, &str); 2] =
-    [("/metadata", "managedFields"), ("/metadata/annotations", "kubectl.kubernetes.io/last-applied-configuration")];
+const NOT_KEPT: [(&[&str], &str); 2] = [
+    (&["metadata"], "managedFields"),
+    (&["metadata", "annotations"], "kubectl.kubernetes.io/last-applied-configuration"),
+];
 
 /// Namespace and name of the owner that objects are grouped by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -326,12 +328,15 @@ impl Cache {
     }
 
     /// One object of a list that is not complete yet. It may be one of thousands, so it is packed at once, unless its owner is being
-    /// looked at.
+    /// looked at, or there is room for more of those: they will be, as soon as the list is complete.
     fn list(&self, scope: &str, object: Arc<Value>) {
         let Some(owner) = self.owner(&object) else { return };
         let name = name(&object).to_owned();
         let mut object = Kept::new(object);
         let mut state = self.locked();
+        if state.open.len() < OPEN {
+            state.touch(&owner);
+        }
         if !state.open.contains(&owner) {
             object.pack();
         }
@@ -404,10 +409,10 @@ impl Cache {
     /// What is shared stays so, unless something has to go.
     fn strip(&self, object: &mut Arc<Value>) {
         for (parent, field) in NOT_KEPT {
-            if object.pointer(parent).is_some_and(|parent| parent.get(field).is_some())
-                && let Some(parent) = Arc::make_mut(object).pointer_mut(parent).and_then(Value::as_object_mut)
-            {
-                parent.remove(field);
+            let there = parent.iter().try_fold(&**object, |place, step| place.get(step));
+            if there.is_some_and(|parent| parent.get(field).is_some()) {
+                let place = parent.iter().try_fold(Arc::make_mut(object), |place, step| place.get_mut(step));
+                place.and_then(Value::as_object_mut).and_then(|parent| parent.remove(field));
             }
         }
         if let Some(strip) = self.strip {
@@ -557,16 +562,18 @@ mod rules {
     #[test]
     fn a_list_of_thousands_is_packed_as_it_comes() {
         let cache = cache();
-        cache.group(&key_of(1));
+        cache.group(&key_of(OPEN));
         cache.take("", Event::Init);
-        (0..3).for_each(|owner| drop(cache.take("", Event::InitApply(of(owner, 5)))));
+        (0..=OPEN).for_each(|owner| drop(cache.take("", Event::InitApply(of(owner, 5)))));
         cache.take("", Event::InitDone);
-        assert_eq!([0, 1, 2].map(|owner| is_packed(&cache, owner)), [true, false, true], "1 is being looked at");
+        let packed: Vec<_> = (0..=OPEN).filter(|owner| is_packed(&cache, *owner)).collect();
+        assert_eq!(packed, [OPEN - 1], "the last one is being looked at, and there is room for those that came first");
     }
 
     #[test]
     fn what_is_packed_is_replaced_and_deleted_by_version_and_uid_as_anything_else() {
         let cache = cache();
+        (1..=OPEN).for_each(|other| drop(cache.group(&key_of(other))));
         cache.take("", Event::Init);
         cache.take("", Event::InitApply(of(0, 5)));
         cache.take("", Event::InitDone);

@@ -18,18 +18,29 @@ pub(super) struct Comparison {
 
 /// The fields that a configuration states.
 pub(super) fn fields_of(shape: Shape<'_>, value: &Value) -> FieldSet {
+    fields_with(false, shape, value)
+}
+
+/// The same, and every struct on the way to one of them: [`FieldSet::with_named_fields`] of them, without the way there.
+pub(super) fn fields_and_structs_of(shape: Shape<'_>, value: &Value) -> FieldSet {
+    fields_with(true, shape, value)
+}
+
+fn fields_with(structs: bool, shape: Shape<'_>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     match (shape.form(value), value) {
         (Form::Map, Value::Object(map)) => {
             for (key, value) in map {
                 let (element, below) = shape.element_of(key);
-                set.put(element, is_member(shape, key, below, value), fields_of(below, value));
+                let inside = fields_with(structs, below, value);
+                let is_struct = structs && !inside.is_empty() && shape.names(key);
+                set.put(element, is_struct || is_member(shape, key, below, value), inside);
             }
         }
         (form @ (Form::Keyed(_) | Form::Set), Value::Array(items)) => {
             let keys = keys(&form);
             for item in items {
-                set.put(shape.element_name(keys, item), true, fields_of(shape.element(), item));
+                set.put(shape.element_name(keys, item), true, fields_with(structs, shape.element(), item));
             }
         }
         _ => {}
@@ -37,7 +48,7 @@ pub(super) fn fields_of(shape: Shape<'_>, value: &Value) -> FieldSet {
     set
 }
 
-/// Whether a configuration states exactly these fields, apart from `unowned` ones. Who applies states mostly what it stated the last
+/// Whether a configuration states exactly these fields, apart from `unowned` ones, and each once. Who applies states mostly what it stated the last
 /// time, and to see that takes less than to make the set again.
 pub(super) fn states(shape: Shape<'_>, value: &Value, fields: &FieldSet, unowned: &FieldSet) -> bool {
     match (shape.form(value), value) {
@@ -59,12 +70,15 @@ pub(super) fn states(shape: Shape<'_>, value: &Value, fields: &FieldSet, unowned
             expected.next().is_none()
         }
         (form @ (Form::Keyed(_) | Form::Set), Value::Array(items)) => {
+            if fields.len() != items.len() {
+                return false;
+            }
             let keys = keys(&form);
-            fields.len() == items.len()
-                && items.iter().all(|item| {
-                    let expected = fields.element(&shape.element_name(keys, item));
-                    expected.is_some_and(|(member, fields)| member && states(shape.element(), item, fields, &NONE))
-                })
+            let names: Vec<String> = items.iter().map(|item| shape.element_name(keys, item)).collect();
+            items.iter().zip(&names).enumerate().all(|(index, (item, name))| {
+                let expected = fields.element(name).filter(|_| !names[..index].contains(name));
+                expected.is_some_and(|(member, fields)| member && states(shape.element(), item, fields, &NONE))
+            })
         }
         _ => fields.is_empty(),
     }
@@ -349,6 +363,17 @@ mod tests {
                 "f:set": {"v:\"q\"": {}}, "f:args": {}, "f:m": {"f:k": {}}, "f:atom": {},
             }})
         );
+    }
+
+    #[test]
+    fn structs_on_the_way_to_a_field_are_told_along_with_it() {
+        let schema = schema();
+        let shape = Shape::root(&schema);
+        let object = json!({"kind": "T", "metadata": {"labels": {"a": "b"}}, "spec": {
+            "ports": [{"port": 1, "name": "a"}], "set": ["q"], "args": [1], "m": {"k": "v"}, "atom": {"x": 1}, "other": {"y": {"z": 1}},
+        }});
+        assert_eq!(fields_and_structs_of(shape, &object), fields_of(shape, &object).with_named_fields(shape));
+        assert_ne!(fields_and_structs_of(shape, &object), fields_of(shape, &object));
     }
 
     #[test]

@@ -127,13 +127,17 @@ pub(super) fn apply(
     let me = Manager::new(Operation::Apply, &write.manager, &resource.api_version(), target.subresource);
     let former = managers.get(&me).cloned();
 
-    if let Some(element) = merge::repeated(shape, &config) {
+    let others = of_other_endpoints(target, &mut config);
+    let as_before = former.as_ref().filter(|former| merge::states(shape, &config, &former.fields, &UNOWNED));
+    // Who states what it stated before repeats nothing.
+    let repeats = |config| merge::repeated(shape, config).is_some();
+    if repeats(&others) || (as_before.is_none() && repeats(&config)) {
+        if let (Some(fields), Value::Object(others)) = (config.as_object_mut(), others) {
+            fields.extend(others);
+        }
+        let element = merge::repeated(shape, &config).unwrap_or_default();
         return Err(repeated(resource, &config, &element));
     }
-    if let Some(fields) = config.as_object_mut() {
-        fields.retain(|field, _| of_endpoint(target, field));
-    }
-    let as_before = former.as_ref().filter(|former| merge::states(shape, &config, &former.fields, &UNOWNED));
     // Needed to give something up, which is only then, and to check that nothing is.
     let needed = as_before.is_none() || cfg!(debug_assertions);
     let everything = if needed { merge::fields_of(shape, &config) } else { FieldSet::default() };
@@ -238,12 +242,12 @@ fn give_up_of(
     let owned = owned.with_named_fields(shape);
     let touched = Value::Object(part.object);
     let pruned = merge::remove(shape, touched.clone(), &former).unwrap_or_else(|| json!({}));
-    let touched_fields = merge::fields_of(shape, &touched).with_named_fields(shape);
-    let pruned_fields = merge::fields_of(shape, &pruned).with_named_fields(shape);
+    let touched_fields = merge::fields_and_structs_of(shape, &touched);
+    let pruned_fields = merge::fields_and_structs_of(shape, &pruned);
     // First bring back what someone owns, then limit the removal to what the applier had stated.
     let gone = touched_fields.difference(&pruned_fields.union(&owned));
     let with_owned = merge::remove(shape, touched, &gone).unwrap_or_else(|| json!({}));
-    let kept = merge::fields_of(shape, &with_owned).with_named_fields(shape);
+    let kept = merge::fields_and_structs_of(shape, &with_owned);
     let gone = touched_fields.difference(&kept).intersection(&former);
     merge::remove(shape, merged, &gone).unwrap_or_else(|| json!({}))
 }
@@ -347,6 +351,16 @@ fn conflict(mut conflicts: Vec<(String, Vec<String>)>) -> ApiError {
         message: format!("Apply failed with {count} {noun}: {text}"),
         details: Some(json!({"causes": causes})),
     }
+}
+
+/// Takes the fields out of a configuration that a write through this endpoint does not change.
+fn of_other_endpoints(target: &Target, config: &mut Value) -> Value {
+    let mut others = Map::new();
+    if let Some(fields) = config.as_object_mut() {
+        let names: Vec<String> = fields.keys().filter(|field| !of_endpoint(target, field)).cloned().collect();
+        others.extend(names.into_iter().filter_map(|name| fields.remove_entry(&name)));
+    }
+    Value::Object(others)
 }
 
 /// Whether a write through this endpoint changes a field at the top; what its body says of others does not count.

@@ -191,27 +191,37 @@ pub(super) fn validate_update(pod: &Value, current: &Value) -> Vec<FieldError> {
     if pod["spec"] == current["spec"] {
         return Vec::new();
     }
-    let frozen = |pod: &Value, with_node: bool| {
-        let mut spec = pod["spec"].clone();
-        for list in ["containers", "initContainers"] {
-            each(&mut spec, list).for_each(|container| container["image"] = Value::Null);
-        }
-        if let Some(map) = spec.as_object_mut() {
-            map.remove("activeDeadlineSeconds");
-            map.remove("tolerations");
-            map.remove("schedulingGates");
-            if !with_node {
-                map.remove("nodeName");
-            }
-        }
-        spec
-    };
     let unbound = current["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
-    if frozen(pod, !unbound) == frozen(current, !unbound) {
+    if !frozen_differs(&pod["spec"], &current["spec"], unbound) {
         return Vec::new();
     }
     let detail = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
     vec![FieldError::forbidden("spec", detail)]
+}
+
+/// Whether two specs differ in a field that may not change.
+fn frozen_differs(new: &Value, old: &Value, unbound: bool) -> bool {
+    let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new != old };
+    let may_change = |field: &str| match field {
+        "activeDeadlineSeconds" | "tolerations" | "schedulingGates" => true,
+        "nodeName" => unbound,
+        _ => false,
+    };
+    let same = |field: &String| match (new.get(field), old.get(field)) {
+        (Some(Value::Array(new)), Some(Value::Array(old)))
+            if matches!(field.as_str(), "containers" | "initContainers") =>
+        {
+            new.len() == old.len() && new.iter().zip(old).all(|(new, old)| same_but_for_image(new, old))
+        }
+        (new, old) => new == old,
+    };
+    new.keys().chain(old.keys()).any(|field| !may_change(field) && !same(field))
+}
+
+fn same_but_for_image(new: &Value, old: &Value) -> bool {
+    let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };
+    let others = |(field, _): &(&String, &Value)| *field != "image";
+    new.iter().filter(others).eq(old.iter().filter(others))
 }
 
 /// How long a deleted pod has. One that no kubelet runs, or that has ended, goes at once.

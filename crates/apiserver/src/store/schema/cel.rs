@@ -9,14 +9,12 @@ use kube_cel::{CompiledSchema, ErrorKind, RootContext, ValidationError, Validato
 use serde_json::Value;
 
 use super::optional;
+use super::parts::SpecPart;
 use crate::error::{FieldError, Problem};
 use crate::registry::Resource;
 
 /// How many compiled schemas a thread keeps. A home has a handful of CRDs.
 const KEPT: usize = 32;
-/// How many changes of a spec are remembered for each: specs are small, and so is what a few hundred of them take.
-const REMEMBERED: usize = 256;
-
 /// How many sights that a rule of the whole object passed are remembered: with and without a status, and what that says early on.
 const SIGHTS: usize = 16;
 
@@ -26,18 +24,10 @@ struct Compiled {
     /// The rules of the object as a whole, where every other rule is the spec's: as long as the spec stays as it is, only these are
     /// asked again.
     of_whole: Option<Vec<WholeRule>>,
-    /// Changes of the spec that broke none of its rules. Whoever creates thousands of clusters asks of the same few specs each time,
-    /// and a rule compiles its regular expressions whenever it is asked.
-    passed: RefCell<VecDeque<SpecChange>>,
+    /// The rules of the spec.
+    of_spec: Vec<SpecPart>,
     /// Whether any rule takes the old object as an optional.
     any_optional: bool,
-}
-
-/// All that a rule of the spec can look at: the spec, and that of the old object, if there is one.
-#[derive(Clone, Debug, PartialEq)]
-struct SpecChange {
-    new: Option<Value>,
-    old: Option<Option<Value>>,
 }
 
 /// A rule of the object as a whole.
@@ -76,7 +66,7 @@ pub(super) fn rules_exist(resource: &Arc<Resource>) -> bool {
     compiled(resource).any
 }
 
-fn has_rules(schema: &Value) -> bool {
+pub(super) fn has_rules(schema: &Value) -> bool {
     match schema {
         Value::Object(map) => {
             map.get("x-kubernetes-validations").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty())
@@ -106,16 +96,13 @@ pub(super) fn errors(resource: &Arc<Resource>, object: &Value, old: Option<&Valu
     let same_spec = old.is_some_and(|old| old.get("spec") == object.get("spec"));
     let failed = match &compiled.of_whole {
         Some(rules) if same_spec => rules.iter().flat_map(|rule| rule.broken(object, old, ask)).collect(),
-        Some(rules) if compiled.spec_passed(object, old) && rules.iter().all(|rule| rule.holds(object, old, ask)) => {
+        Some(rules)
+            if compiled.of_spec.iter().all(|part| part.holds(object, old, ask))
+                && rules.iter().all(|rule| rule.holds(object, old, ask)) =>
+        {
             vec![]
         }
-        rules => {
-            let failed = ask(&compiled.rules);
-            if rules.is_some() && failed.is_empty() {
-                compiled.spec_passes(object, old);
-            }
-            failed
-        }
+        _ => ask(&compiled.rules),
     };
     let mut errors = if compiled.any_optional { optional_errors(resource, object, old) } else { vec![] };
     let others = failed
@@ -130,29 +117,6 @@ pub(super) fn errors(resource: &Arc<Resource>, object: &Value, old: Option<&Valu
         });
     errors.extend(others);
     errors
-}
-
-impl Compiled {
-    /// Whether this change of the spec is known to break none of its rules.
-    fn spec_passed(&self, object: &Value, old: Option<&Value>) -> bool {
-        self.passed.borrow().iter().any(|change| change.is(object, old))
-    }
-
-    fn spec_passes(&self, object: &Value, old: Option<&Value>) {
-        let spec = |object: &Value| object.get("spec").cloned();
-        let mut passed = self.passed.borrow_mut();
-        if passed.len() >= REMEMBERED {
-            passed.pop_front();
-        }
-        passed.push_back(SpecChange { new: spec(object), old: old.map(spec) });
-    }
-}
-
-impl SpecChange {
-    fn is(&self, object: &Value, old: Option<&Value>) -> bool {
-        self.new.as_ref() == object.get("spec")
-            && self.old.as_ref().map(Option::as_ref) == old.map(|old| old.get("spec"))
-    }
 }
 
 impl WholeRule {
@@ -318,7 +282,7 @@ fn compiled(resource: &Arc<Resource>) -> Rc<Compiled> {
             any: has_rules(&resource.schema),
             any_optional: rules != *resource.schema,
             of_whole: rules_of_whole(&rules),
-            passed: RefCell::default(),
+            of_spec: SpecPart::of(&rules),
             rules: compile_schema(&rules),
         });
         cache.push((resource.clone(), compiled.clone()));
@@ -342,7 +306,7 @@ fn rules_of_whole(schema: &Value) -> Option<Vec<WholeRule>> {
     Some(compiled.collect())
 }
 
-fn without_rules(schema: &Value) -> Value {
+pub(super) fn without_rules(schema: &Value) -> Value {
     match schema {
         Value::Object(map) => {
             let kept = map.iter().filter(|(key, _)| *key != "x-kubernetes-validations");

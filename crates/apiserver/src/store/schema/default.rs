@@ -6,9 +6,14 @@ use crate::registry::Structure;
 
 /// Fills in what is missing.
 pub(crate) fn apply(structure: &Structure, value: &mut Value) {
+    apply_where(|_| true, structure, value);
+}
+
+/// The same, but of some of the fields that the schema names; below these, of all.
+pub(crate) fn apply_where(wanted: impl Fn(&str) -> bool, structure: &Structure, value: &mut Value) {
     match value {
         Value::Object(map) => {
-            for (name, field) in &structure.fields {
+            for (name, field) in structure.fields.iter().filter(|(name, _)| wanted(name)) {
                 if let Some(default) = &field.structure.default
                     && is_missing(map.get(name), &field.structure)
                 {

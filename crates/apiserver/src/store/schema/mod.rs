@@ -8,6 +8,8 @@ mod at;
 mod cel;
 mod default;
 mod optional;
+mod parts;
+mod plain;
 mod prune;
 mod quantity;
 mod rules;
@@ -19,6 +21,7 @@ use std::sync::{Arc, LazyLock};
 use serde_json::Value;
 
 use super::object;
+use super::touched::Touched;
 use crate::error::{ApiError, FieldError};
 use crate::registry::{self, Resource, Structure};
 use crate::request::{FieldValidation, PatchKind};
@@ -120,10 +123,10 @@ pub(super) fn decode_applied(resource: &Resource, mut object: Value) -> Result<V
     })
 }
 
-/// Completes what an apply merged: the defaults of a custom kind's schema.
-pub(super) fn complete(resource: &Resource, mut object: Value) -> Value {
+/// Completes what an apply merged: the defaults of a custom kind's schema. What was not touched has them.
+pub(super) fn complete(resource: &Resource, mut object: Value, touched: &Touched) -> Value {
     if resource.custom {
-        default::apply(resource.schema.structure(), &mut object);
+        default::apply_where(|field| touched.may(field), resource.schema.structure(), &mut object);
     }
     object
 }

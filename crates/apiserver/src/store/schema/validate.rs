@@ -10,19 +10,23 @@ use jiff::Timestamp;
 use regex::Regex;
 use serde_json::{Map, Value};
 
+use super::plain;
 use crate::error::{FieldError, Problem};
+use crate::registry::{Schema, Structure};
 
 /// What is wrong with an object.
-pub(super) fn errors(schema: &Value, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+pub(super) fn errors(schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    value(schema, object, old, "", &mut errors);
+    if old != Some(object) {
+        changed(schema, Some(schema.structure()), object, old, "", &mut errors);
+    }
     errors
 }
 
 /// What is wrong with a value of a schema, such as a default inside of a CRD.
 pub(crate) fn structural_errors(schema: &Value, part: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    value(schema, part, None, path, &mut errors);
+    changed(schema, None, part, None, path, &mut errors);
     errors
 }
 
@@ -34,14 +38,15 @@ pub(super) fn blocks_rules(error: &FieldError) -> bool {
     )
 }
 
-fn value(schema: &Value, new: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
-    if old != Some(new) {
-        changed(schema, new, old, path, errors);
-    }
-}
-
-/// Judges a value that is another than the old one.
-fn changed(schema: &Value, new: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+/// Judges a value that is another than the old one. With what was read out of the schema, only what can't be told from that is looked at.
+fn changed(
+    schema: &Value,
+    structure: Option<&Structure>,
+    new: &Value,
+    old: Option<&Value>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     if new.is_null() && schema["nullable"] == true {
         return;
     }
@@ -54,8 +59,8 @@ fn changed(schema: &Value, new: &Value, old: Option<&Value>, path: &str, errors:
     }
     if fits {
         match new {
-            Value::Object(map) => object(schema, map, old, path, errors),
-            Value::Array(items) => list(schema, items, old, path, errors),
+            Value::Object(map) => object(schema, structure, map, old, path, errors),
+            Value::Array(items) => list(schema, structure, items, old, path, errors),
             Value::String(text) => string(schema, text, path, errors),
             Value::Number(_) => number(schema, new, path, errors),
             Value::Bool(_) | Value::Null => {}
@@ -114,7 +119,14 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-fn object(schema: &Value, map: &Map<String, Value>, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn object(
+    schema: &Value,
+    structure: Option<&Structure>,
+    map: &Map<String, Value>,
+    old: Option<&Value>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     let join = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     if let Some(most) = schema["maxProperties"].as_u64()
         && map.len() as u64 > most
@@ -135,11 +147,12 @@ fn object(schema: &Value, map: &Map<String, Value>, old: Option<&Value>, path: &
             continue;
         }
         let before = old.and_then(|old| old.get(key));
-        if before == Some(new) {
+        let place = structure.and_then(|structure| structure.named(key).or(structure.unnamed()));
+        if before == Some(new) || place.is_some_and(|place| plain::keeps(place, new, before)) {
             continue;
         }
         if let Some(field) = properties.and_then(|all| all.get(key)).or(additional) {
-            changed(field, new, before, &join(key), errors);
+            changed(field, place, new, before, &join(key), errors);
         }
     }
     for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -149,7 +162,14 @@ fn object(schema: &Value, map: &Map<String, Value>, old: Option<&Value>, path: &
     }
 }
 
-fn list(schema: &Value, items: &[Value], old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn list(
+    schema: &Value,
+    structure: Option<&Structure>,
+    items: &[Value],
+    old: Option<&Value>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     if let Some(most) = schema["maxItems"].as_u64()
         && items.len() as u64 > most
     {
@@ -186,7 +206,8 @@ fn list(schema: &Value, items: &[Value], old: Option<&Value>, path: &str, errors
         if let Some(schema) = schema.get("items")
             && old_item != Some(item)
         {
-            changed(schema, item, old_item, &at(), errors);
+            let place = structure.and_then(|structure| structure.items.as_deref());
+            changed(schema, place, item, old_item, &at(), errors);
         }
         if let Some(id) = id {
             if seen.contains(&id) {
@@ -246,7 +267,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     regex.is_some_and(|regex| regex.is_match(text))
 }
 
-fn has_format(format: &str, text: &str) -> bool {
+pub(super) fn has_format(format: &str, text: &str) -> bool {
     match format {
         "date-time" | "datetime" => text.parse::<Timestamp>().is_ok(),
         "date" => text.parse::<jiff::civil::Date>().is_ok(),
@@ -326,7 +347,7 @@ fn whole(limit: &Value) -> String {
 fn combined(schema: &Value, new: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let judged = |branch: &Value| {
         let mut errors = Vec::new();
-        value(branch, new, None, path, &mut errors);
+        changed(branch, None, new, None, path, &mut errors);
         errors
     };
     let nil = |rule: String| FieldError::invalid("<nil>", &"".into(), rule);
@@ -368,7 +389,7 @@ mod tests {
 
     fn said(schema: Value, spec: Value) -> String {
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"x": schema}}}});
-        let errors = errors(&schema, &json!({"spec": {"x": spec}}), None);
+        let errors = errors(&schema.into(), &json!({"spec": {"x": spec}}), None);
         errors.iter().map(|error| format!("{}: {}", error.field, error.body())).collect::<Vec<_>>().join("; ")
     }
 
@@ -469,7 +490,8 @@ mod tests {
 
     #[test]
     fn what_has_not_changed_is_not_judged_again() {
-        let schema = json!({"type": "object", "properties": {"a": {"type": "integer", "maximum": 1}, "b": {"type": "integer", "maximum": 1}}});
+        let fields = json!({"a": {"type": "integer", "maximum": 1}, "b": {"type": "integer", "maximum": 1}});
+        let schema = json!({"type": "object", "properties": fields}).into();
         let old = json!({"a": 5, "b": 1});
         assert!(errors(&schema, &json!({"a": 5, "b": 0}), Some(&old)).is_empty());
         assert_eq!(errors(&schema, &json!({"a": 5, "b": 2}), Some(&old)).len(), 1);
