@@ -106,6 +106,9 @@ pub enum Body {
 /// What a watch shows of the Lease: a version, or that there is none.
 pub type Sighting = Option<Arc<Value>>;
 
+/// A version of the agents' configuration, and what it says.
+pub(crate) type Told = (Arc<Value>, Option<Rc<InstanceConfig>>);
+
 struct SeedIds(Rng);
 
 impl Ids for SeedIds {
@@ -164,7 +167,7 @@ pub struct Api {
     /// What the newest versions of the Lease say. Each is held here, so no other object can have its address.
     read: RefCell<VecDeque<(Arc<Value>, Fact<LeaseView>)>>,
     /// What the newest version of the agents' configuration says.
-    pub(crate) told: RefCell<Option<(Arc<Value>, Option<Rc<InstanceConfig>>)>>,
+    pub(crate) told: RefCell<Option<Told>>,
     number: u64,
     /// Writes of ours that changed something.
     pub writes: u64,

@@ -239,5 +239,8 @@ fn a_backup_across_a_change_of_timelines_is_none() {
     assert!(check(&start(1), &end(0x0200_0138, 1)).is_ok());
     let changed = check(&start(1), &end(0x0200_0138, 2));
     assert!(matches!(changed, Err(BaseError::TimelineChanged { start: Timeline(1), end: Timeline(2) })));
-    assert!(matches!(check(&start(1), &end(0x0200_0028, 1)), Err(BaseError::NoRange { .. })), "it ends where it begins");
+    assert!(
+        matches!(check(&start(1), &end(0x0200_0028, 1)), Err(BaseError::NoRange { .. })),
+        "it ends where it begins"
+    );
 }

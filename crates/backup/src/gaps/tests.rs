@@ -199,6 +199,7 @@ proptest! {
             match window {
                 Some(window) => {
                     prop_assert!(holds, "{window:?}: the backup holds what this timeline never had");
+                    prop_assert!(reaches, "{window:?}: this timeline is not reached");
                     prop_assert_eq!((window.from, window.to.0), (backup.stop, to));
                 }
                 None => prop_assert!(!reaches || empty, "timeline {timeline} can be recovered to {to}"),

@@ -100,27 +100,23 @@ async fn unpack<T: Send + 'static>(
         match stream.try_next().await {
             Ok(Some(piece)) => {
                 // Whoever unpacks has ended, and says why.
-                if pieces.send(Piece::Bytes(piece)).await.is_err() {
+                if pieces.send(piece).await.is_err() {
                     break;
                 }
             }
-            Ok(None) => {
-                let _ = pieces.send(Piece::End).await;
-                break;
-            }
+            Ok(None) => break,
             Err(error) => {
                 failed = Some(error);
                 break;
             }
         }
     }
-    // Without the end, it is given up.
+    // What was broken off here is not the file: that is found out there, as it is when all of this is given up.
     drop(pieces);
     let ended = unpacking.await.unwrap_or(Err(WalError::GivenUp { file }))?;
     match (failed, ended) {
         (Some(error), _) => Err(error.into()),
         (None, Ok(done)) => Ok(Some(done)),
-        (None, Err(Ended::GivenUp)) => Err(WalError::GivenUp { file }),
         (None, Err(Ended::Io(path, cause))) => Err(WalError::Io { path, cause }),
         (None, Err(Ended::Unpacking(Unpacking::Damage(problem)))) => {
             Err(WalError::Damaged { store: archive.to_string(), file, problem })
@@ -131,14 +127,8 @@ async fn unpack<T: Send + 'static>(
     }
 }
 
-enum Piece {
-    Bytes(Bytes),
-    End,
-}
-
 /// Why there is no file.
 enum Ended {
-    GivenUp,
     Io(PathBuf, io::Error),
     Unpacking(Unpacking),
 }
@@ -149,18 +139,15 @@ impl From<Unpacking> for Ended {
     }
 }
 
-struct Pieces(mpsc::Receiver<Piece>);
+struct Pieces(mpsc::Receiver<Bytes>);
 
 impl Pieces {
     fn unpack<W: io::Write>(mut self, file: WalFile, to: W) -> Result<(W, Header), Ended> {
         let mut unpacker = Unpacker::new(file, to);
-        loop {
-            match self.0.blocking_recv() {
-                Some(Piece::Bytes(piece)) => unpacker.feed(&piece)?,
-                Some(Piece::End) => return Ok(unpacker.finish()?),
-                None => return Err(Ended::GivenUp),
-            }
+        while let Some(piece) = self.0.blocking_recv() {
+            unpacker.feed(&piece)?;
         }
+        Ok(unpacker.finish()?)
     }
 }
 

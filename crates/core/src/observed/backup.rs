@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn backup(status: Value) -> Backup {
+    fn backup(status: &Value) -> Backup {
         let metadata =
             json!({"name": "b", "uid": "u", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"});
         let given = json!({"metadata": metadata, "spec": {"cluster": "orders"}, "status": status});
@@ -82,14 +82,14 @@ mod tests {
 
     #[test]
     fn one_that_nobody_has_looked_at_is_open_and_one_that_is_over_is_not() {
-        assert!(backup(Value::Null).is_open() && backup(json!({})).is_open());
-        assert!(backup(json!({"phase": "Running"})).is_open());
-        assert!(!backup(json!({"phase": "Failed"})).is_open() && !backup(json!({"phase": "Completed"})).is_open());
+        assert!(backup(&Value::Null).is_open() && backup(&json!({})).is_open());
+        assert!(backup(&json!({"phase": "Running"})).is_open());
+        assert!(!backup(&json!({"phase": "Failed"})).is_open() && !backup(&json!({"phase": "Completed"})).is_open());
     }
 
     #[test]
     fn what_a_later_release_says_of_one_is_unknown_and_left_alone() {
-        let later = backup(json!({"phase": "Rehearsing"}));
+        let later = backup(&json!({"phase": "Rehearsing"}));
         assert!(later.status.is_unknown() && !later.is_open());
     }
 }
