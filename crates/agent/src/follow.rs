@@ -27,7 +27,6 @@ use crate::configuration::Configuration;
 use crate::drain::drain;
 use crate::election::driver::Fence;
 use crate::election::{Log, Manner, News};
-use crate::full::Relief;
 use crate::guard::orders::Order;
 use crate::instance::{As, Instance, Running, TICK, Turn};
 use crate::primary::SLOTS_CHECK;
@@ -323,7 +322,6 @@ impl Instance {
         let mut slots_due = began;
         let mut least_due = began + LEAST_CHECK;
         let mut missing = Missing::default();
-        let mut relief = Relief::default();
         let left = leader.is_none() && self.has_left();
         loop {
             let full = self.space() == Space::Full;
@@ -343,7 +341,6 @@ impl Instance {
                 _ = tick.tick() => {}
             }
             self.board.beat();
-            relief.look(self.space(), self.places.socket.path(), None);
             // The leader came back at another address.
             if let Some((id, followed)) = &leader
                 && self.place_of(*id).is_some_and(|found| found != followed.place)

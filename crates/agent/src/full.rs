@@ -1,22 +1,15 @@
 //! What an instance does whose volume is full. A primary refuses writes at once, and hands over to a standby that streams and has room, if
 //! there is one; a standby receives nothing more (`settings` writes both into the configuration). All of it ends when there is room.
 //!
-//! Before it comes to that, log that nobody needs any more is let go. Each promotion copies the segment that was being written, PostgreSQL removes none of the copies
-//! while that segment is the present one, and a standby removes something only at its restart points, which are minutes apart: some twenty takeovers within minutes
-//! would fill a volume of half a gigabyte for good.
-//!
 //! Never: hands over to one that may be full itself, or again and again to one that does not take over; ends a session; stops reads.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bellwether_core::election::MemberId;
 use bellwether_core::instance::space::{Space, VolumeKind};
 use bellwether_core::instance::switchover::{self, Candidate};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::checkpoint;
 use crate::election::driver::Wish;
 use crate::instance::{Instance, Running};
 use crate::primary::Primary;
@@ -30,36 +23,6 @@ const SETTLED: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(60);
 /// How long it takes until every session has read that it is to write nothing.
 const READ: Duration = Duration::from_secs(1);
-/// How long letting go of log may take, and how often it is done.
-const LET_GO: Duration = Duration::from_secs(60);
-const LET_GO_AGAIN: Duration = Duration::from_secs(10);
-
-/// Lets go of log where room is short.
-#[derive(Debug)]
-pub(crate) struct Relief {
-    due: Instant,
-    working: JoinSet<()>,
-}
-
-impl Default for Relief {
-    fn default() -> Self {
-        Self { due: Instant::now(), working: JoinSet::new() }
-    }
-}
-
-impl Relief {
-    /// Has a checkpoint made, which is a restart point on a standby, when there is little room; beside everything else that goes on. A primary
-    /// goes on in a new segment before that, if there are copies of the present one.
-    pub(crate) fn look(&mut self, space: Space, socket: &Path, leads_on: Option<PathBuf>) {
-        while self.working.try_join_next().is_some() {}
-        if space == Space::Ample || Instant::now() < self.due || !self.working.is_empty() {
-            return;
-        }
-        self.due = Instant::now() + LET_GO_AGAIN;
-        let socket = socket.to_owned();
-        self.working.spawn(async move { checkpoint::let_go_of_log(&socket, leads_on.as_deref(), LET_GO).await });
-    }
-}
 
 impl Instance {
     /// How much room there is.

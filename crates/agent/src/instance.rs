@@ -342,7 +342,12 @@ impl Instance {
         let _ = self.wishes.send(Wish::Leaving(leaving::leaving(&self.inputs.config)));
         self.peers.set_instances(&self.inputs.config.everybody());
         let archive = &self.inputs.config.archive;
-        self.archive.send_if_modified(|known| known != archive && { known.clone_from(archive); true });
+        self.archive.send_if_modified(|known| {
+            known != archive && {
+                known.clone_from(archive);
+                true
+            }
+        });
         match self.places.stage(&self.inputs) {
             Ok(staged) => self.unread_certificates |= staged,
             Err(error) => tracing::error!(%error, "certificates can't be staged"),

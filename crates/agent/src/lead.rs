@@ -18,7 +18,6 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::board::Vitals;
 use crate::election::{Log, News, Role};
 use crate::follow::GENTLE_STOP;
-use crate::full::Relief;
 use crate::guard::orders::Order;
 use crate::instance::{As, Instance, Running, TICK, Turn};
 use crate::primary::Primary;
@@ -194,7 +193,6 @@ impl Instance {
             complaints: self.complaints.clone(),
         });
         let mut endpoint_due = began;
-        let mut relief = Relief::default();
         loop {
             let Some(now) = running.as_mut() else { return Ok(Turn::Again) };
             tokio::select! {
@@ -235,7 +233,6 @@ impl Instance {
                 _ = tick.tick() => {}
             }
             self.board.beat();
-            relief.look(self.space(), self.places.socket.path(), Some(self.volume.pgdata()));
             self.mind_space(&mut primary, running).await;
             // What could not be looked at when it came, because the server was too busy to answer, is looked at again.
             if let Err(error) = self.look_for_request(&mut primary).await {

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 const PORT: u16 = 5432;
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let [socket_dir, store_dir, target @ ..] = arguments.as_slice() else {

@@ -278,8 +278,10 @@ async fn a_server_that_says_nothing_is_not_waited_for_without_end() {
         kill(pid, Signal::SIGSTOP).unwrap();
         sender.send(pid).unwrap();
     };
-    let (taken, ()) = tokio::join!(take(&options, &archive.store, &progress), freeze);
+    let taking = tokio::time::timeout(PATIENCE, take(&options, &archive.store, &progress));
+    let (taken, ()) = tokio::join!(taking, freeze);
     kill(frozen.await.unwrap(), Signal::SIGCONT).unwrap();
+    let taken = taken.expect("it ends by itself");
     assert!(
         matches!(taken, Err(BaseError::Protocol(ProtocolError::Silent { after, .. })) if after == silence),
         "{taken:?}"

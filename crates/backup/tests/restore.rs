@@ -59,6 +59,8 @@ async fn backed_up() -> (Server, Archive, Commit) {
         .sql("create table item as select n, md5(n::text) || md5((n + 1)::text) as text from generate_series(1, 60000) as n")
         .await;
     server.sql("create index on item (n)").await;
+    // As a standby has it beside its data; a copy that minds it waits for more of the log without end.
+    std::fs::write(server.data().join("standby.signal"), "").unwrap();
     let commit = server.backup(&archive.store).await;
     (server, archive, commit)
 }
@@ -200,8 +202,6 @@ async fn a_backup_of_a_standby_on_a_later_timeline_with_a_tablespace_passes_ever
     postgres::give_to_postgres(&space);
     standby.sql(&format!("create tablespace fast location '{}'", space.display())).await;
     standby.sql("create table far tablespace fast as select generate_series(1, 50000) as n").await;
-    // What a standby has beside its data, and what a copy of it must not follow.
-    std::fs::write(standby.data().join("standby.signal"), "").unwrap();
     let commit = standby.backup(&archive.store).await;
     assert_eq!((commit.timeline.0, commit.tablespaces.len()), (2, 1));
 

@@ -28,7 +28,9 @@ enum Refused {
     Cluster(#[from] ClusterError),
     #[error("{0}")]
     Api(#[from] kube::Error),
-    #[error("{cluster} has no spec.backup.store, so there is nowhere to put a backup: name one, such as s3://bucket/path")]
+    #[error(
+        "{cluster} has no spec.backup.store, so there is nowhere to put a backup: name one, such as s3://bucket/path"
+    )]
     NoStore { cluster: String },
     #[error("backup {name} failed: {why}")]
     Failed { name: String, why: String },
@@ -98,7 +100,10 @@ fn completed(name: &str, status: &BackupStatus, took: Duration) -> String {
     let (size, stored) = (status.size.as_deref().unwrap_or("?"), status.stored.as_deref().unwrap_or("?"));
     let instance = status.instance.as_deref().unwrap_or("?");
     let id = status.id.as_deref().unwrap_or("?");
-    format!("backup {name} is complete: {size} from {instance}, {stored} in the store as {id}, {:.1} s", took.as_secs_f64())
+    format!(
+        "backup {name} is complete: {size} from {instance}, {stored} in the store as {id}, {:.1} s",
+        took.as_secs_f64()
+    )
 }
 
 async fn listed(options: &Backups) -> Result<String, Refused> {
@@ -107,19 +112,25 @@ async fn listed(options: &Backups) -> Result<String, Refused> {
     all.retain(|backup| options.cluster.as_ref().is_none_or(|cluster| backup.spec.cluster == *cluster));
     if all.is_empty() {
         let of = options.cluster.as_ref().map(|cluster| format!(" of {cluster}")).unwrap_or_default();
-        return Ok(format!("there is no backup{of} in namespace {}; `bellwether backup now CLUSTER` takes one", space.namespace));
+        return Ok(format!(
+            "there is no backup{of} in namespace {}; `bellwether backup now CLUSTER` takes one",
+            space.namespace
+        ));
     }
     all.sort_by_key(|backup| backup.creation_timestamp());
     let mut table = Table::new();
-    table.load_style(NOTHING).set_header(["BACKUP", "CLUSTER", "PHASE", "INSTANCE", "SIZE", "STORED", "DURATION", "MESSAGE"]);
+    table
+        .load_style(NOTHING)
+        .set_header(["BACKUP", "CLUSTER", "PHASE", "INSTANCE", "SIZE", "STORED", "DURATION", "MESSAGE"]);
     for backup in &all {
         table.add_row(row(backup));
     }
     let phases: Vec<_> = all.iter().map(|backup| backup.status.as_ref().and_then(|status| status.phase)).collect();
-    let lines = table.lines().enumerate().map(|(index, line)| match index.checked_sub(1).and_then(|row| phases.get(row)) {
-        Some(phase) => format!("{} {}", mark(*phase), line.trim_end()),
-        None => format!("  {}", paint(line.trim_end(), Tone::Faint)),
-    });
+    let lines =
+        table.lines().enumerate().map(|(index, line)| match index.checked_sub(1).and_then(|row| phases.get(row)) {
+            Some(phase) => format!("{} {}", mark(*phase), line.trim_end()),
+            None => format!("  {}", paint(line.trim_end(), Tone::Faint)),
+        });
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 

@@ -41,7 +41,10 @@ async fn listed(from: &str, cluster: Option<&str>) -> Result<String, Refused> {
             lines.extend(archive(directory, owner, &catalog));
         }
     }
-    let strange = found.unreadable.iter().map(|strange| format!("{} {}: {}", paint("●", Tone::Bad), strange.key, strange.problem));
+    let strange = found
+        .unreadable
+        .iter()
+        .map(|strange| format!("{} {}: {}", paint("●", Tone::Bad), strange.key, strange.problem));
     lines.extend(strange);
     if lines.is_empty() {
         return Err(Refused::Empty(from.to_owned()));
@@ -55,12 +58,22 @@ fn archive(directory: &str, owner: &Owner, catalog: &Catalog) -> Vec<String> {
     let segments = catalog.segments();
     let mut lines = vec![format!("{whose}  {directory}  {} segments of the log", segments.len())];
     let mut table = Table::new();
-    table.load_style(NOTHING).set_header(["BACKUP", "INSTANCE", "SIZE", "STORED", "TIMELINE", "RESTORABLE TO", "VERIFIED"]);
+    table.load_style(NOTHING).set_header([
+        "BACKUP",
+        "INSTANCE",
+        "SIZE",
+        "STORED",
+        "TIMELINE",
+        "RESTORABLE TO",
+        "VERIFIED",
+    ]);
     let mut whole = vec![];
     for backup in &catalog.backups {
         let commit = &backup.commit;
         let missing = gaps::missing_for(commit, &segments, &catalog.histories);
-        let furthest = gaps::windows(commit, &segments, &catalog.histories).into_iter().max_by_key(|window| (window.to, window.timeline));
+        let furthest = gaps::windows(commit, &segments, &catalog.histories)
+            .into_iter()
+            .max_by_key(|window| (window.to, window.timeline));
         let restorable = match (missing.first(), furthest) {
             (Some(gap), _) => format!("nothing: {gap} is missing"),
             (None, Some(window)) => format!("{} on timeline {}", window.to, window.timeline),
@@ -74,20 +87,29 @@ fn archive(directory: &str, owner: &Owner, catalog: &Catalog) -> Vec<String> {
             words::size(commit.stored()),
             commit.timeline.to_string(),
             restorable,
-            backup.verified.as_ref().map_or_else(|| "no".to_owned(), |verified| verified.verified.strftime("%F %T").to_string()),
+            backup
+                .verified
+                .as_ref()
+                .map_or_else(|| "no".to_owned(), |verified| verified.verified.strftime("%F %T").to_string()),
         ]);
     }
     if catalog.backups.is_empty() {
         lines.push("  no backup".to_owned());
     } else {
-        lines.extend(table.lines().enumerate().map(|(index, line)| match index.checked_sub(1).and_then(|row| whole.get(row)) {
-            Some(true) => format!("{} {}", paint("●", Tone::Good), line.trim_end()),
-            Some(false) => format!("{} {}", paint("●", Tone::Bad), line.trim_end()),
-            None => format!("  {}", paint(line.trim_end(), Tone::Faint)),
+        lines.extend(table.lines().enumerate().map(|(index, line)| {
+            match index.checked_sub(1).and_then(|row| whole.get(row)) {
+                Some(true) => format!("{} {}", paint("●", Tone::Good), line.trim_end()),
+                Some(false) => format!("{} {}", paint("●", Tone::Bad), line.trim_end()),
+                None => format!("  {}", paint(line.trim_end(), Tone::Faint)),
+            }
         }));
     }
     let half = catalog.incomplete.iter();
-    lines.extend(half.map(|half| format!("○ {}  {} without a commit: under way, or broken off", half.id, words::size(half.bytes))));
+    lines.extend(
+        half.map(|half| {
+            format!("○ {}  {} without a commit: under way, or broken off", half.id, words::size(half.bytes))
+        }),
+    );
     lines.extend(catalog.unreadable.iter().map(|strange| format!("● {}: {}", strange.key, strange.problem)));
     lines.push(String::new());
     lines

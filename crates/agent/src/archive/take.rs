@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
+use bellwether_api::names::Names;
+use bellwether_backup::BackupId;
 use bellwether_backup::base::{self, BaseError, Options, Progress, ReadBackError, Taken};
 use bellwether_backup::record::Commit;
 use bellwether_backup::wal::{self, Archive};
-use bellwether_backup::BackupId;
 use bellwether_core::contract::{BackupOrder, BackupReport, BackupState, Leader, POSTGRES_PORT, REPLICATION_USER};
-use bellwether_api::names::Names;
 use bellwether_postgres::conninfo::ClientTls;
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Remote, Session, SqlError, TlsClient, TlsError};
 use k8s_openapi::jiff::Timestamp;

@@ -190,6 +190,37 @@ proptest! {
     }
 }
 
+#[tokio::test]
+async fn an_object_of_many_blocks_is_what_was_written() {
+    let dir = in_memory();
+    let store = Store::open(&Location::directory(dir.path())).unwrap();
+    let progress = watch::Sender::new(Progress::default());
+    let mut objects = Objects::new(&store, Effort { level: 1, workers: 3, uploads: 1 }, &progress);
+    // Blocks that take one more and one less time, so that they are done in another order than they were begun in.
+    let hard = |n: u64| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 29).to_le_bytes();
+    let block = |easy: bool| (0..(4 << 20) / 8).flat_map(move |n| if easy { [7; 8] } else { hard(n) });
+    let content: Vec<u8> = (0..7).flat_map(|n| block(n % 2 == 1)).chain(*b"the end").collect();
+    for piece in content.chunks(1_000_000) {
+        objects.write(piece).await.unwrap();
+    }
+    objects.end("first".to_owned(), 1).await.unwrap();
+    objects.write(b"second").await.unwrap();
+    objects.end("second".to_owned(), 2).await.unwrap();
+    let done = objects.finish().await.unwrap();
+    objects.keep();
+    assert_eq!(
+        done.iter().map(|object| (object.key.as_str(), object.bytes)).collect::<Vec<_>>(),
+        [("first", 1), ("second", 2)]
+    );
+    let read = |key: &'static str| {
+        let store = store.clone();
+        async move { zstd::decode_all(store.get(key).await.unwrap().as_ref()).unwrap() }
+    };
+    assert!(read("first").await == content);
+    assert_eq!(read("second").await, b"second");
+    assert_eq!((progress.borrow().objects, progress.borrow().stored), (2, done[0].size + done[1].size));
+}
+
 #[test]
 fn a_stream_that_is_cut_off_is_not_whole() {
     let tar = tar_of(&[("a".to_owned(), vec![1; 700], 0o600)]);

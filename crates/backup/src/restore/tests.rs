@@ -190,6 +190,16 @@ async fn a_pack_that_holds_less_than_was_said_is_refused() {
 }
 
 #[tokio::test]
+async fn an_object_that_can_be_read_and_is_another_is_refused() {
+    let mut backup = Backup::of(&[(vec![control()], 7), (vec![file("a", b"x")], 1)]).await;
+    let other = put(&backup.store, "other".to_owned(), &[file("a", b"y"), vec![0; 2 * BLOCK]].concat(), 1).await;
+    backup.commit.packs[1].sha256 = other.sha256;
+    let error = backup.restore().await.unwrap_err().to_string();
+    assert!(error.starts_with("base/20261118T020000Z/pack-00001.tar.zst is damaged: its SHA-256 is "), "{error}");
+    looks_half(&backup.target());
+}
+
+#[tokio::test]
 async fn a_pack_whose_tar_is_cut_off_is_refused() {
     let mut cut = file("a", &[1; 3000]);
     cut.truncate(1000);

@@ -1,6 +1,6 @@
 //! An object store, as backups use it: objects are written once.
 //!
-//! Nothing is retried without end in here: each request has a deadline and a few attempts ([`location`]), and what still fails is said to whoever
+//! Nothing is retried without end in here: each request has a deadline and a few attempts ([`Patience`]), and what still fails is said to whoever
 //! asked. A put that nobody answered may have been carried out: it is looked at before it is called anything.
 //!
 //! Never: an object overwritten; a put called done that the store did not acknowledge; an error of the store taken for "there is no such object".

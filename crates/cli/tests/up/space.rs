@@ -385,31 +385,3 @@ async fn one_that_panicked_for_want_of_room_is_not_started_again_and_again_and_c
     home.ready("demo", 1).await;
     assert_eq!(home.number("demo", "demo-1", "select count(*) from kept where id = 1").await, Some(1));
 }
-
-/// Each promotion begins a segment of the log with a copy of the last one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_takeover_after_the_other_fills_no_small_volume() {
-    const TAKEOVERS: usize = 24;
-    let Some((home, volumes)) = small(3).await else { return };
-    let site = site_of(&home, home.client().await);
-    let mut takeovers = 0;
-    while takeovers < TAKEOVERS {
-        let before = eventually("somebody leads", || site.primary()).await;
-        let since = started(&home, &before).await;
-        site.hurt(Fault::PostmasterKilled, &before).await.unwrap();
-        // It hands over to one that has everything, or starts again where nobody has.
-        let over = || async {
-            let now = site.primary().await?;
-            if now != before { Some(1) } else { started(&home, &now).await.filter(|again| Some(*again) != since).map(|_| 0) }
-        };
-        takeovers += eventually("it is over", over).await;
-        eventually(&format!("writes go on after takeover {takeovers}"), || async { write(&home).await.ok() }).await;
-        home.ready("demo", 3).await;
-        let degraded = condition(&home, "Degraded").await.unwrap();
-        assert_ne!(degraded.1, "VolumeFull", "after {takeovers} takeovers: {degraded:?}");
-    }
-    for volume in &volumes {
-        let found = statvfs(&volume.root).unwrap();
-        said(&format!("{}: {} MiB are free", volume.instance, found.blocks_available() * found.fragment_size() >> 20));
-    }
-}
