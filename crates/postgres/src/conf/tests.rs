@@ -133,6 +133,7 @@ fn postgresql_reads_back_what_was_written() {
             let value = match name {
                 "wal_sender_timeout" | "wal_receiver_timeout" => "10000".to_owned(),
                 "unix_socket_permissions" => 0o700.to_string(),
+                "archive_timeout" => "300".to_owned(),
                 "wal_retrieve_retry_interval" => "100".to_owned(),
                 "wal_receiver_status_interval" => "1".to_owned(),
                 "max_slot_wal_keep_size" => "1024".to_owned(),
