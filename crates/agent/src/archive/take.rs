@@ -10,7 +10,7 @@ use bellwether_backup::BackupId;
 use bellwether_backup::base::{self, BaseError, Options, Progress, ReadBackError, Taken};
 use bellwether_backup::record::Commit;
 use bellwether_backup::wal::{self, Archive};
-use bellwether_core::contract::{BackupOrder, BackupReport, BackupState, Leader, POSTGRES_PORT, REPLICATION_USER};
+use bellwether_core::contract::{BackupOrder, BackupReport, BackupState, POSTGRES_PORT, REPLICATION_USER};
 use bellwether_postgres::conninfo::ClientTls;
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Remote, Session, SqlError, TlsClient, TlsError};
 use k8s_openapi::jiff::Timestamp;
@@ -26,6 +26,9 @@ const ARCHIVED_WITHIN: Duration = Duration::from_secs(600);
 const SQL: Duration = Duration::from_secs(10);
 /// How long it is tried to have the segment ended that a backup ends in, and how often.
 const END_SEGMENT: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(1));
+/// How long it is tried to have a backup that begins and ends on one timeline, and how often; and how long a checkpoint may take.
+const NEW_TIMELINE: (Duration, Duration) = (Duration::from_secs(120), Duration::from_secs(2));
+const CHECKPOINT: Duration = Duration::from_secs(60);
 /// Progress is said in steps of so many per cent: each is a write to the API.
 const STEP: u64 = 10;
 
@@ -40,7 +43,7 @@ enum Failed {
     Closed,
 }
 
-/// Why the segment that a backup ends in could not be ended.
+/// Why the leader did not do what a backup needs.
 #[derive(Debug, thiserror::Error)]
 enum NotEnded {
     #[error(transparent)]
@@ -87,12 +90,10 @@ async fn run(parts: &Parts, report: &mut BackupReport) -> Result<Commit, Failed>
     let mut open = parts.archive.clone();
     let open = open.wait_for(Option::is_some).await.map_err(|_| Failed::Closed)?.clone().ok_or(Failed::Closed)?;
     let archive = &open.archive;
-    let id = BackupId::at(Timestamp::now());
-    report.id = Some(id.to_string());
     report.archive = wal::root(archive.owner()).ok();
     report.message = Some("waiting for a checkpoint".to_owned());
     say(parts, report);
-    let taken = copy(parts, archive, id, report).await?;
+    let taken = copy_on_one_timeline(parts, archive, report).await?;
     let commit = taken.commit_to_be();
     report.bytes = Some(commit.bytes);
     report.stored = Some(commit.stored());
@@ -109,6 +110,31 @@ async fn run(parts: &Parts, report: &mut BackupReport) -> Result<Commit, Failed>
             Err(error.into())
         }
     }
+}
+
+/// Right after a failover a standby's last restart point is on the timeline before: it begins there, and ends on this one. It has a newer one once the
+/// leader has made a checkpoint, which is asked for; left alone that takes minutes.
+async fn copy_on_one_timeline(parts: &Parts, archive: &Archive, report: &mut BackupReport) -> Result<Taken, Failed> {
+    let until = Instant::now() + NEW_TIMELINE.0;
+    loop {
+        // What one that was broken off has left is another's.
+        let id = BackupId::at(Timestamp::now());
+        report.id = Some(id.to_string());
+        match copy(parts, archive, id, report).await {
+            Err(Failed::Base(error @ BaseError::TimelineChanged { .. })) if Instant::now() < until => {
+                tracing::info!(%error, "asking the leader for a checkpoint, and beginning again");
+                if let Err(error) = checkpoint(parts).await {
+                    tracing::info!(%error, "no checkpoint yet");
+                }
+                tokio::time::sleep(NEW_TIMELINE.1).await;
+            }
+            copied => return copied,
+        }
+    }
+}
+
+async fn checkpoint(parts: &Parts) -> Result<(), NotEnded> {
+    Ok(leader(parts, CHECKPOINT).await?.checkpoint().await?)
 }
 
 async fn copy(parts: &Parts, archive: &Archive, id: BackupId, report: &mut BackupReport) -> Result<Taken, Failed> {
@@ -140,13 +166,7 @@ async fn copy(parts: &Parts, archive: &Archive, id: BackupId, report: &mut Backu
 async fn end_segment(parts: &Parts) -> Result<(), NotEnded> {
     let until = Instant::now() + END_SEGMENT.0;
     loop {
-        let follows = parts.follows.borrow().clone();
-        let ended = match follows {
-            Some(None) => locally(parts).await,
-            Some(Some(leader)) => remotely(parts, &leader).await,
-            None => Err(NotEnded::Unknown),
-        };
-        match ended {
+        match end_of_segment(parts).await {
             Err(error) if Instant::now() < until => {
                 tracing::debug!(%error, "the segment can't be ended yet");
                 tokio::time::sleep(END_SEGMENT.1).await;
@@ -156,13 +176,17 @@ async fn end_segment(parts: &Parts) -> Result<(), NotEnded> {
     }
 }
 
-async fn locally(parts: &Parts) -> Result<(), NotEnded> {
-    let session = Session::local(&parts.setup.sockets, POSTGRES_PORT, POSTGRES_DATABASE, SQL).await?;
-    Ok(session.end_segment().await?)
+async fn end_of_segment(parts: &Parts) -> Result<(), NotEnded> {
+    Ok(leader(parts, SQL).await?.end_segment().await?)
 }
 
-async fn remotely(parts: &Parts, leader: &Leader) -> Result<(), NotEnded> {
+/// A session with whoever leads: this very server, or the one that it follows.
+async fn leader(parts: &Parts, deadline: Duration) -> Result<Session, NotEnded> {
     let setup = &parts.setup;
+    let follows = parts.follows.borrow().clone();
+    let Some(leader) = follows.ok_or(NotEnded::Unknown)? else {
+        return Ok(Session::local(&setup.sockets, POSTGRES_PORT, POSTGRES_DATABASE, deadline).await?);
+    };
     let host = Names::of(&setup.cluster).host(&leader.instance, &setup.namespace);
     let remote = Remote {
         host: &host,
@@ -173,6 +197,5 @@ async fn remotely(parts: &Parts, leader: &Leader) -> Result<(), NotEnded> {
         database: POSTGRES_DATABASE,
     };
     let tls = TlsClient::with_certificate(&ClientTls::in_dir(&setup.replication_tls))?;
-    let session = Session::tls(&remote, tls, SQL).await?;
-    Ok(session.end_segment().await?)
+    Ok(Session::tls(&remote, tls, deadline).await?)
 }
