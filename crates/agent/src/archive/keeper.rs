@@ -192,7 +192,7 @@ impl Keeper {
     }
 
     /// What an archiver is told now. Whom it follows is nobody's business before this instance is something.
-    fn to_tell(&mut self, archive: &Archive) -> Told {
+    fn to_tell(&self, archive: &Archive) -> Told {
         let leader = || lease::view(self.lease.borrow().known()?).ok()?.leader;
         let follows = match self.board.current().role {
             Some(InstanceRole::Primary) => Some(None),
