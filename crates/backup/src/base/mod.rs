@@ -204,8 +204,8 @@ pub async fn take(
                 packing.end_of_archives().await?;
                 in_manifest = true;
             }
-            Step::Data(data) if in_manifest => packing.manifest(&data).await?,
-            Step::Data(data) => packing.data(&data).await?,
+            Step::Data(data) if in_manifest => packing.manifest(data).await?,
+            Step::Data(data) => packing.data(data).await?,
         }
     }
     let end = copy.end().await?;

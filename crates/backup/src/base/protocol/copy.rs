@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use bellwether_core::wal::{Lsn, Timeline};
-use bytes::{Buf as _, Bytes};
-use postgres_protocol::message::backend::Message;
+use postgres_protocol::message::backend::{COPY_DATA_TAG, Message};
 
+use super::pump::Frame;
 use super::{Connection, ProtocolError, Row, column, texts, unexpected};
 
 const WHAT: &str = "BASE_BACKUP";
@@ -90,13 +90,13 @@ pub enum Archive {
 
 /// What comes next.
 #[derive(Debug)]
-pub enum Step {
+pub enum Step<'a> {
     /// An archive begins, and the one before it is whole.
     Archive(Archive),
     /// The manifest begins, and all archives are whole.
     Manifest,
     /// A piece of what began last.
-    Data(Bytes),
+    Data(&'a [u8]),
 }
 
 /// A base backup under way. Dropped, it is broken off.
@@ -125,7 +125,7 @@ impl Connection {
             Message::CopyOutResponse(_) => {}
             _ => return Err(unexpected(WHAT, "no data".to_owned())),
         }
-        Ok((Start { position, timeline, tablespaces, estimate }, Copy { connection: self }))
+        Ok((Start { position, timeline, tablespaces, estimate }, Copy { connection: self.pump(WHAT)? }))
     }
 
     /// One of several sets of rows.
@@ -144,23 +144,28 @@ impl Connection {
 
 impl Copy {
     /// What comes next. `None`: that was all, and [`Copy::end`] says where it ends.
-    pub async fn next(&mut self) -> Result<Option<Step>, ProtocolError> {
+    pub async fn next(&mut self) -> Result<Option<Step<'_>>, ProtocolError> {
+        let connection = &mut self.connection;
         loop {
-            let mut data = match self.connection.message(WHAT).await? {
-                Message::CopyData(body) => body.into_bytes(),
-                Message::CopyDone => return Ok(None),
-                _ => return Err(unexpected(WHAT, "no data".to_owned())),
-            };
-            if data.is_empty() {
-                return Err(unexpected(WHAT, "an empty message".to_owned()));
+            let Frame { tag, whole, body } = connection.frame(WHAT).await?;
+            if tag != COPY_DATA_TAG {
+                let message = connection.parse(WHAT, whole)?;
+                match connection.note(WHAT, message)? {
+                    None => continue,
+                    Some(Message::CopyDone) => return Ok(None),
+                    Some(_) => return Err(unexpected(WHAT, "no data".to_owned())),
+                }
             }
-            match data.get_u8() {
-                b'd' => return Ok(Some(Step::Data(data))),
-                b'n' => return archive(&data).map(Some),
-                b'm' => return Ok(Some(Step::Manifest)),
+            let kind = connection.bytes(body.clone()).first().copied();
+            let data = (body.start + 1).min(body.end)..body.end;
+            match kind {
+                Some(b'd') => return Ok(Some(Step::Data(connection.bytes(data)))),
+                Some(b'n') => return archive(connection.bytes(data)).map(Some),
+                Some(b'm') => return Ok(Some(Step::Manifest)),
                 // How much the server has read. We count for ourselves what has arrived.
-                b'p' => {}
-                kind => return Err(unexpected(WHAT, format!("a message of kind {:?}", char::from(kind)))),
+                Some(b'p') => {}
+                Some(kind) => return Err(unexpected(WHAT, format!("a message of kind {:?}", char::from(kind)))),
+                None => return Err(unexpected(WHAT, "an empty message".to_owned())),
             }
         }
     }
@@ -181,7 +186,7 @@ impl Copy {
 }
 
 /// The archive's name, and behind it the tablespace's directory, which the list of tablespaces said already.
-fn archive(data: &[u8]) -> Result<Step, ProtocolError> {
+fn archive(data: &[u8]) -> Result<Step<'static>, ProtocolError> {
     let name = String::from_utf8_lossy(data.split(|&byte| byte == 0).next().unwrap_or_default());
     let oid = name.strip_suffix(".tar").and_then(|oid| oid.parse().ok());
     match (name.as_ref(), oid) {

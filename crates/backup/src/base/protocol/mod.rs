@@ -9,8 +9,10 @@
 //! Never: an answer taken for whole before the server said that it is; memory without end for a message.
 
 mod copy;
+mod pump;
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,12 +25,14 @@ use postgres_protocol::message::frontend;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
+use pump::{Frame, Pump};
+
 pub use copy::{Archive, Checkpoint, Copy, End, FileChecksums, Request, Start, Step, Tablespace};
 
 /// The longest message that is read. PostgreSQL's of a base backup are of 32 KiB; a row, or an error, may be longer.
 const LONGEST: i32 = 16 << 20;
-/// What is read at once: as much as a Unix socket holds.
-const READ: usize = 256 << 10;
+/// What is read at once of an answer.
+const READ: usize = 16 << 10;
 /// How many of the server's warnings are kept: enough to see what is wrong, not a line for each page of a broken disk.
 const WARNINGS: usize = 20;
 /// What our connections are called in `pg_stat_activity`.
@@ -114,12 +118,20 @@ pub struct Identity {
 
 /// A connection to a server. Dropped, it breaks off whatever the server was doing for it.
 pub struct Connection {
-    stream: UnixStream,
+    source: Source,
     received: BytesMut,
     /// How long the server may be silent.
     patience: Duration,
     version: String,
     warnings: Vec<String>,
+}
+
+/// Where messages come from.
+enum Source {
+    /// The runtime reads them when they are asked for.
+    Socket(UnixStream),
+    /// A thread reads them all the time.
+    Pump(Pump),
 }
 
 impl Connection {
@@ -138,7 +150,8 @@ impl Connection {
             Err(_) => return Err(ProtocolError::Silent { what: "connect", after: patience }),
         };
         let received = BytesMut::with_capacity(READ);
-        let mut connection = Self { stream, received, patience, version: String::new(), warnings: vec![] };
+        let mut connection =
+            Self { source: Source::Socket(stream), received, patience, version: String::new(), warnings: vec![] };
         let kind = match purpose {
             Purpose::Replication => ("replication", "true"),
             Purpose::Database(name) => ("database", name),
@@ -224,43 +237,70 @@ impl Connection {
     }
 
     async fn send(&mut self, what: &'static str, message: &[u8]) -> Result<(), ProtocolError> {
-        match tokio::time::timeout(self.patience, self.stream.write_all(message)).await {
+        let Source::Socket(stream) = &mut self.source else {
+            return Err(unexpected(what, "the server is busy with a backup".to_owned()));
+        };
+        match tokio::time::timeout(self.patience, stream.write_all(message)).await {
             Ok(sent) => sent.map_err(|cause| broken(what, cause)),
             Err(_) => Err(ProtocolError::Silent { what, after: self.patience }),
+        }
+    }
+
+    /// From now on a thread reads what comes, for as long as there is this connection.
+    fn pump(self, what: &'static str) -> Result<Self, ProtocolError> {
+        match self.source {
+            Source::Pump(_) => Ok(self),
+            Source::Socket(stream) => {
+                let pump = Pump::start(stream, &self.received, self.patience).map_err(|cause| broken(what, cause))?;
+                Ok(Self { source: Source::Pump(pump), received: BytesMut::new(), ..self })
+            }
         }
     }
 
     /// The next message that says something: settings and warnings are noted on the way, and an error is one.
     async fn message(&mut self, what: &'static str) -> Result<Message, ProtocolError> {
         loop {
-            match self.any_message(what).await? {
-                Message::ParameterStatus(status) => {
-                    if let (Ok("server_version"), Ok(value)) = (status.name(), status.value()) {
-                        self.version = value.split_whitespace().next().unwrap_or_default().to_owned();
-                    }
-                }
-                Message::NoticeResponse(notice) => {
-                    let said = Said::of(notice.fields());
-                    // What is merely informative is of no use to anybody later.
-                    if said.severity == "WARNING" {
-                        tracing::warn!(warning = said.message, "PostgreSQL warns during {what}");
-                        if self.warnings.len() < WARNINGS {
-                            self.warnings.push(said.message);
-                        }
-                    }
-                }
-                Message::NotificationResponse(_) => {}
-                Message::ErrorResponse(error) => {
-                    let Said { message, code, .. } = Said::of(error.fields());
-                    let warnings = std::mem::take(&mut self.warnings);
-                    return Err(ProtocolError::Server { what, message, code, warnings });
-                }
-                message => return Ok(message),
+            let message = self.any_message(what).await?;
+            if let Some(message) = self.note(what, message)? {
+                return Ok(message);
             }
         }
     }
 
+    /// Notes what says nothing about what was asked.
+    fn note(&mut self, what: &'static str, message: Message) -> Result<Option<Message>, ProtocolError> {
+        match message {
+            Message::ParameterStatus(status) => {
+                if let (Ok("server_version"), Ok(value)) = (status.name(), status.value()) {
+                    self.version = value.split_whitespace().next().unwrap_or_default().to_owned();
+                }
+            }
+            Message::NoticeResponse(notice) => {
+                let said = Said::of(notice.fields());
+                // What is merely informative is of no use to anybody later.
+                if said.severity == "WARNING" {
+                    tracing::warn!(warning = said.message, "PostgreSQL warns during {what}");
+                    if self.warnings.len() < WARNINGS {
+                        self.warnings.push(said.message);
+                    }
+                }
+            }
+            Message::NotificationResponse(_) => {}
+            Message::ErrorResponse(error) => {
+                let Said { message, code, .. } = Said::of(error.fields());
+                let warnings = std::mem::take(&mut self.warnings);
+                return Err(ProtocolError::Server { what, message, code, warnings });
+            }
+            message => return Ok(Some(message)),
+        }
+        Ok(None)
+    }
+
     async fn any_message(&mut self, what: &'static str) -> Result<Message, ProtocolError> {
+        if let Source::Pump(_) = self.source {
+            let Frame { whole, .. } = self.frame(what).await?;
+            return self.parse(what, whole);
+        }
         loop {
             if let Some(header) = Header::parse(&self.received).map_err(|cause| broken(what, cause))?
                 && header.len() > LONGEST
@@ -270,15 +310,47 @@ impl Connection {
             if let Some(message) = Message::parse(&mut self.received).map_err(|cause| broken(what, cause))? {
                 return Ok(message);
             }
-            // What was handed on before is not in use any more, so this is the same memory again.
-            self.received.reserve(READ / 2);
-            match tokio::time::timeout(self.patience, self.stream.read_buf(&mut self.received)).await {
-                Ok(Ok(0)) => return Err(broken(what, io::ErrorKind::UnexpectedEof.into())),
-                Ok(Ok(_)) => {}
-                Ok(Err(cause)) => return Err(broken(what, cause)),
-                Err(_) => return Err(ProtocolError::Silent { what, after: self.patience }),
-            }
+            self.receive(what).await?;
         }
+    }
+
+    /// Waits for more of an answer.
+    async fn receive(&mut self, what: &'static str) -> Result<(), ProtocolError> {
+        let Source::Socket(stream) = &mut self.source else { return Ok(()) };
+        self.received.reserve(READ);
+        match tokio::time::timeout(self.patience, stream.read_buf(&mut self.received)).await {
+            Ok(Ok(0)) => Err(broken(what, io::ErrorKind::UnexpectedEof.into())),
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(cause)) => Err(broken(what, cause)),
+            Err(_) => Err(ProtocolError::Silent { what, after: self.patience }),
+        }
+    }
+
+    /// The next message that the thread has read, as it is.
+    async fn frame(&mut self, what: &'static str) -> Result<Frame, ProtocolError> {
+        let Source::Pump(pump) = &mut self.source else { return Err(unexpected(what, "no thread reads".to_owned())) };
+        match pump.next().await {
+            Some(Ok(frame)) => Ok(frame),
+            Some(Err(error)) if error.kind() == io::ErrorKind::TimedOut => {
+                Err(ProtocolError::Silent { what, after: self.patience })
+            }
+            Some(Err(cause)) => Err(broken(what, cause)),
+            None => Err(broken(what, io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+
+    /// What a message of the thread's holds.
+    fn bytes(&self, range: Range<usize>) -> &[u8] {
+        match &self.source {
+            Source::Pump(pump) => pump.bytes(range),
+            Source::Socket(_) => &[],
+        }
+    }
+
+    fn parse(&self, what: &'static str, whole: Range<usize>) -> Result<Message, ProtocolError> {
+        let mut bytes = BytesMut::from(self.bytes(whole));
+        let message = Message::parse(&mut bytes).map_err(|cause| broken(what, cause))?;
+        message.ok_or_else(|| unexpected(what, "half a message".to_owned()))
     }
 }
 
@@ -317,7 +389,7 @@ impl Said {
 }
 
 fn texts(what: &'static str, row: &DataRowBody) -> Result<Row, ProtocolError> {
-    let text = |range: std::ops::Range<usize>| String::from_utf8_lossy(&row.buffer()[range]).into_owned();
+    let text = |range: Range<usize>| String::from_utf8_lossy(&row.buffer()[range]).into_owned();
     row.ranges().map(|range| Ok(range.map(text))).collect().map_err(|cause| broken(what, cause))
 }
 
