@@ -8,6 +8,7 @@
 
 mod log;
 mod program;
+mod record;
 mod scratch;
 mod server;
 
@@ -38,6 +39,7 @@ use crate::wal;
 use program::run;
 use scratch::Scratch;
 
+pub use record::record;
 pub use scratch::RunAs;
 
 /// What a backup is checked with.
