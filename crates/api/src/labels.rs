@@ -19,6 +19,14 @@ pub const APP_NAME: &str = "app.kubernetes.io/name";
 /// The value of [`APP_NAME`] on everything that belongs to a PostgreSQL cluster.
 pub const APP_NAME_VALUE: &str = "postgresql";
 
+/// Label on the pod of a verification: the cluster whose backup it restores. Such a pod is no instance, and has no [`CLUSTER`]: neither the
+/// disruption budget nor anti-affinity may count it. Written by the operator.
+pub const VERIFIES: &str = "bellwether.dev/verifies";
+/// Annotation on the pod of a verification: the `Backup`'s name. Written by the operator.
+pub const BACKUP: &str = "bellwether.dev/backup";
+/// Annotation on the pod of a verification: the `Backup`'s UID. Written by the operator.
+pub const BACKUP_UID: &str = "bellwether.dev/backup-uid";
+
 /// Annotation on a pod: the agent's report about itself, JSON. Written by the instance's agent, on change only.
 pub const REPORT: &str = "bellwether.dev/report";
 /// Annotation on the Lease and on volumes: PostgreSQL's system identifier. On the Lease by the agent that

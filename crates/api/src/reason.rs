@@ -92,6 +92,14 @@ reasons! {
     BackupFailed,
     /// There is an object store, and no backup in it yet.
     NoBackup,
+    /// No backup has been restored and found good yet.
+    NoVerifiedBackup,
+    /// A backup was restored, and it is none; or it could not be restored.
+    VerificationFailed,
+    /// The newest backup that was restored and found good is older than the schedule says.
+    VerifiedBackupOld,
+    /// Backups are not verified, because the spec says so.
+    VerificationOff,
     /// The cluster is being deleted.
     Deleting,
 }

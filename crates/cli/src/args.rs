@@ -145,7 +145,8 @@ pub struct Failover {
 pub enum Backup {
     /// Take a base backup now, and wait until it is complete
     ///
-    /// It is complete when all of it is in the store, with every segment of the log that it needs: each is read back.
+    /// It is complete when all of it is in the store, with every segment of the log that it needs: each is read back. With --verify it is then
+    /// restored in a pod of its own and checked, and this waits for that too.
     Now(BackupNow),
 }
 
@@ -154,6 +155,9 @@ pub enum Backup {
 pub struct BackupNow {
     /// The cluster
     pub cluster: String,
+    /// Restore it apart from everything once it is complete, and check it [default: as the cluster's spec.backup.verification.policy says]
+    #[arg(long)]
+    pub verify: bool,
     /// Ask for it, and don't wait
     #[arg(long)]
     pub no_wait: bool,

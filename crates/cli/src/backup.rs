@@ -59,15 +59,16 @@ async fn take(options: &BackupNow) -> Result<String, Refused> {
         return Err(Refused::NoStore { cluster: options.cluster.clone() });
     }
     let name = format!("{}-{}", options.cluster, Timestamp::now().strftime("%Y%m%d-%H%M%S"));
-    let backup = Backup::new(&name, BackupSpec { cluster: options.cluster.clone() });
+    let verify = options.verify.then_some(true);
+    let backup = Backup::new(&name, BackupSpec { cluster: options.cluster.clone(), verify });
     backups.create(&PostParams::default(), &backup).await?;
     if options.no_wait {
         return Ok(format!("backup {name} is asked for; `kubectl get backup {name} -w` follows it"));
     }
-    follow(&backups, &name).await
+    follow(&backups, &name, options.verify).await
 }
 
-async fn follow(backups: &Api<Backup>, name: &str) -> Result<String, Refused> {
+async fn follow(backups: &Api<Backup>, name: &str, to_the_proof: bool) -> Result<String, Refused> {
     let began = Instant::now();
     let mut progress = Progress::new();
     loop {
@@ -76,9 +77,14 @@ async fn follow(backups: &Api<Backup>, name: &str) -> Result<String, Refused> {
         };
         let status = backup.status.unwrap_or_default();
         match status.phase {
-            Some(BackupPhase::Completed) => {
+            Some(BackupPhase::Completed | BackupPhase::Verifying) if !to_the_proof => {
                 progress.end();
                 return Ok(completed(name, &status, began.elapsed()));
+            }
+            Some(BackupPhase::Verified) => {
+                progress.end();
+                let verified = verified(&status).unwrap_or_default();
+                return Ok(format!("{}{verified}", completed(name, &status, began.elapsed())));
             }
             Some(BackupPhase::Failed) => {
                 progress.end();
@@ -106,6 +112,16 @@ fn completed(name: &str, status: &BackupStatus, took: Duration) -> String {
     )
 }
 
+/// What its verification showed.
+fn verified(status: &BackupStatus) -> Option<String> {
+    let found = status.verification.as_ref()?;
+    let (restored, reached) = (found.restore_time.as_deref()?, found.reached_lsn.as_deref()?);
+    let mut text = format!("\nit was restored in {restored}, recovered to {reached}, and nothing is wrong with it");
+    text.extend(found.not_looked_at.iter().map(|what| format!("\nnot looked at: {what}")));
+    text.extend(status.message.iter().map(|message| format!("\n{message}")));
+    Some(text)
+}
+
 async fn listed(options: &Backups) -> Result<String, Refused> {
     let space = Space::at(&options.place).await?;
     let mut all = space.backups.list(&ListParams::default()).await?.items;
@@ -121,7 +137,7 @@ async fn listed(options: &Backups) -> Result<String, Refused> {
     let mut table = Table::new();
     table
         .load_style(NOTHING)
-        .set_header(["BACKUP", "CLUSTER", "PHASE", "INSTANCE", "SIZE", "STORED", "DURATION", "MESSAGE"]);
+        .set_header(["BACKUP", "CLUSTER", "PHASE", "INSTANCE", "SIZE", "STORED", "DURATION", "RTO", "MESSAGE"]);
     for backup in &all {
         table.add_row(row(backup));
     }
@@ -134,7 +150,7 @@ async fn listed(options: &Backups) -> Result<String, Refused> {
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
-fn row(backup: &Backup) -> [String; 8] {
+fn row(backup: &Backup) -> [String; 9] {
     let status = backup.status.clone().unwrap_or_default();
     let text = |field: Option<String>| field.unwrap_or_else(|| "-".to_owned());
     let message = match status.phase {
@@ -149,14 +165,17 @@ fn row(backup: &Backup) -> [String; 8] {
         text(status.size),
         text(status.stored),
         text(status.duration),
+        text(status.verification.and_then(|verification| verification.restore_time)),
         message,
     ]
 }
 
 fn mark(phase: Option<BackupPhase>) -> String {
     match phase {
-        Some(BackupPhase::Completed) => paint("●", Tone::Good),
+        Some(BackupPhase::Verified) => paint("●", Tone::Good),
         Some(BackupPhase::Failed) => paint("●", Tone::Bad),
-        Some(BackupPhase::Pending | BackupPhase::Running) | None => paint("○", Tone::Busy),
+        // It is in the store, and nobody has seen yet that it can be restored.
+        Some(BackupPhase::Completed) => "●".to_owned(),
+        Some(BackupPhase::Pending | BackupPhase::Running | BackupPhase::Verifying) | None => paint("○", Tone::Busy),
     }
 }

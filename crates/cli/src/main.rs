@@ -1,6 +1,6 @@
 //! `bellwether`: one binary, several roles.
 //!
-//! The roles that only exist between two processes (guard, guard-exec, archiver, archive-wal, pod-exec) are told apart before anything else is set up:
+//! The roles that only exist between two processes (guard, guard-exec, archiver, archive-wal, pod-exec), and the one of a pod that verifies a backup, are told apart before anything else is set up:
 //! they must work when memory is short, and have nothing to configure.
 
 mod args;
@@ -20,6 +20,7 @@ mod trial;
 use std::process::ExitCode;
 
 use bellwether_agent::{archive, guard};
+use bellwether_core::contract::VERIFY_ROLE;
 use bellwether_embedded::spawn;
 use clap::Parser;
 
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
             guard::exec::ROLE => return guard::exec::main(rest),
             archive::command::ROLE => return archive::command::main(rest),
             archive::process::ROLE => return archive::process::main(),
+            VERIFY_ROLE => return archive::verify::main(),
             spawn::STAGE => return roles::pod_exec(rest),
             _ => {}
         }

@@ -4,10 +4,12 @@
 //! a live instance or of the last copy, the removal of the primary, of one that commits need, of a member of the election that nobody was told
 //! leaves, or of two at once; anything destructive on facts that are unknown, a
 //! destructive action without the identity of what it was decided on, a write to a Lease that exists (but for the request to hand over, and
-//! that only where another could), a restart of an instance while another goes, or an order to take a backup for an instance that nobody knows.
+//! that only where another could), a restart of an instance while another goes, an order to take a backup for an instance that nobody knows, or a pod that verifies a backup on an
+//! instance's volume.
 
 use std::fmt;
 
+use bellwether_api::labels;
 use bellwether_api::names::CONFIG_KEY;
 use bellwether_api::v1::{DurabilityMode, InstanceRole, OnDelete};
 use kube::ResourceExt;
@@ -55,11 +57,13 @@ pub enum Rule {
     Successor,
     /// A backup is ordered of an instance that is there.
     Taker,
+    /// What verifies a backup is no instance, and has no instance's volume.
+    Verifier,
 }
 
 impl Rule {
     /// Every rule, for tests.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Sight,
         Self::Precondition,
         Self::Primary,
@@ -72,6 +76,7 @@ impl Rule {
         Self::Member,
         Self::Successor,
         Self::Taker,
+        Self::Verifier,
     ];
 }
 
@@ -90,6 +95,9 @@ impl fmt::Display for Rule {
             Self::Member => "it removes a member of the election that nobody was told leaves",
             Self::Successor => "it asks a primary to hand over while nobody could take over",
             Self::Taker => "it orders a backup of an instance that nobody knows",
+            Self::Verifier => {
+                "it makes a pod to verify a backup that is taken for an instance, or has an instance's volume"
+            }
         })
     }
 }
@@ -114,6 +122,8 @@ fn broken_rule(action: &Action, observed: &Observed) -> Option<Rule> {
         Effect::Apply(desired) if desired.kind == Kind::Lease => Some(Rule::Lease),
         Effect::Create(desired) if desired.kind == Kind::Lease && !observed.lease.is_absent() => Some(Rule::Lease),
         Effect::Apply(desired) if desired.kind == Kind::ConfigMap => taker(desired, observed),
+        Effect::CreateVerifier(desired) => verifier(desired),
+        Effect::DeleteVerifier(target) => spent(target, observed),
         Effect::Apply(_)
         | Effect::Create(_)
         | Effect::Issue(_)
@@ -122,6 +132,21 @@ fn broken_rule(action: &Action, observed: &Observed) -> Option<Rule> {
         | Effect::GrowVolume { .. }
         | Effect::BackupStatus { .. } => None,
     }
+}
+
+/// A pod that is made to verify a backup.
+fn verifier(desired: &Desired) -> Option<Rule> {
+    let labels = &desired.value["metadata"]["labels"];
+    let apart = labels[labels::CLUSTER].is_null() && labels[labels::VERIFIES].is_string();
+    let mut volumes = desired.value["spec"]["volumes"].as_array().into_iter().flatten();
+    let shared = volumes.any(|volume| !volume["persistentVolumeClaim"].is_null());
+    (!apart || shared || desired.kind != Kind::Pod).then_some(Rule::Verifier)
+}
+
+/// A pod that verified a backup, and is to go.
+fn spent(target: &Target, observed: &Observed) -> Option<Rule> {
+    let Fact::Known(pod) = observed.verifiers.get(&target.name) else { return Some(Rule::Precondition) };
+    (pod.uid != target.uid || pod.resource_version != target.resource_version).then_some(Rule::Precondition)
 }
 
 fn blind(observed: &Observed) -> bool {

@@ -46,6 +46,12 @@ pub mod env {
     pub const SUPERUSER_DIR: &str = "BELLWETHER_SUPERUSER_DIR";
     /// Mount of the application's Secret.
     pub const APP_DIR: &str = "BELLWETHER_APP_DIR";
+    /// What is to be verified ([`super::VerifyOrder`], JSON).
+    pub const VERIFY: &str = "BELLWETHER_VERIFY";
+    /// Mount of the Secret with the object store's credentials, in the pod of a verification.
+    pub const STORE_DIR: &str = "BELLWETHER_STORE_DIR";
+    /// Where the container of a verification leaves its last words.
+    pub const LAST_WORDS: &str = "BELLWETHER_LAST_WORDS";
 }
 
 /// Where the volumes are mounted in the container. In `bellwether up` a path below one of these in the value of an
@@ -69,10 +75,16 @@ pub mod path {
     pub const APP: &str = "/etc/bellwether/app";
     /// Where the init container puts our binary.
     pub const BIN: &str = "/opt/bellwether";
+    /// The credentials of the object store, in the pod of a verification.
+    pub const STORE: &str = "/etc/bellwether/store";
+    /// What the container of a verification says at its end, which the kubelet puts into the pod's status.
+    pub const LAST_WORDS: &str = "/run/bellwether/last-words";
 }
 
 /// The container that runs agent and PostgreSQL.
 pub const CONTAINER: &str = "postgres";
+/// The role that verifies a backup: what the container of a verification runs.
+pub const VERIFY_ROLE: &str = "verify-backup";
 /// The init container that copies our binary in.
 pub const INIT_CONTAINER: &str = "install-agent";
 /// PostgreSQL's port, on the pod's address.
@@ -225,6 +237,80 @@ pub struct BackupOrder {
     pub attempt: i32,
     /// The instance that takes it.
     pub instance: String,
+}
+
+/// What the pod of a verification is told, in [`env::VERIFY`]. Nothing in it is secret: credentials are mounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VerifyOrder {
+    /// The store.
+    pub store: BackupStore,
+    /// The archive in it: the directory below the store's URL.
+    pub archive: String,
+    /// The backup's name in the store.
+    pub id: String,
+    /// What must be so in the restored database besides.
+    pub queries: Vec<VerifyQuery>,
+    /// How long any of its phases may take.
+    pub patience_seconds: u64,
+}
+
+/// A query, and what it has to answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VerifyQuery {
+    /// The database.
+    pub database: String,
+    /// The statement.
+    pub sql: String,
+    /// The rows.
+    pub expected: Vec<Vec<String>>,
+}
+
+/// What came of a verification: the last words of its container ([`path::LAST_WORDS`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VerifyResult {
+    /// What it says of the backup.
+    pub outcome: VerifyOutcome,
+    /// What is wrong, with the backup or with its verification.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finding: Option<String>,
+    /// When it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Timestamp>,
+    /// How long each phase took, in milliseconds.
+    pub phases: Vec<(String, u64)>,
+    /// How long it took to a database that accepts writes, in milliseconds.
+    pub restored_in: u64,
+    /// Where recovery ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reached: Option<Lsn>,
+    /// On which timeline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<Timeline>,
+    /// When the last byte of the backup was read: how old the data is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_of: Option<Timestamp>,
+    /// What could not be looked at, and why.
+    pub not_looked_at: Vec<String>,
+    /// How many queries answered as expected.
+    pub queries: u64,
+    /// Why the store does not say that the backup is good, if it doesn't.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_recorded: Option<String>,
+}
+
+/// What a verification says of a backup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VerifyOutcome {
+    /// Nothing: it could not be finished, for a reason that is not the backup's.
+    #[default]
+    Inconclusive,
+    /// It was restored and recovered, and nothing is wrong with it.
+    Good,
+    /// It is none.
+    Bad,
 }
 
 /// Which parameters an agent speaks of ([`Report::parameters`]).

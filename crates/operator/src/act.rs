@@ -82,6 +82,11 @@ impl<P: Port> Actor<'_, P> {
                 let patch = json!({"metadata": {"uid": target.uid, "resourceVersion": target.resource_version, "annotations": annotations}});
                 self.write(Kind::Lease, &target.name, Verb::Merge(patch), doing).await
             }
+            Effect::CreateVerifier(desired) => {
+                self.still_so(&doing).await?;
+                self.write(desired.kind, &desired.name, Verb::Create(Value::clone(&desired.value)), doing).await
+            }
+            Effect::DeleteVerifier(target) => self.delete(Kind::Pod, target, doing).await,
             Effect::DeleteVolume(target) => self.delete(Kind::PersistentVolumeClaim, target, doing).await,
             Effect::BackupStatus { target, status } => self.backup_status(target, status, doing).await,
         }

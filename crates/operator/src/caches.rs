@@ -16,6 +16,9 @@ use serde_json::{Value, json};
 use crate::port::Resource;
 use crate::secrets;
 
+/// Selects what we manage ([`labels::MANAGED_BY`]).
+const OURS: &str = "app.kubernetes.io/managed-by=bellwether";
+
 /// Everything that is watched.
 #[derive(Clone, Debug)]
 pub struct Caches {
@@ -37,6 +40,8 @@ impl Caches {
             let group_by = match kind {
                 // People write them, without a label.
                 Kind::Backup => GroupBy::Field("/spec/cluster"),
+                // Pods that verify backups are no instances, and don't have the label of those.
+                Kind::Pod => GroupBy::Labels { selector: OURS, labels: &[labels::CLUSTER, labels::VERIFIES] },
                 _ => GroupBy::Label(labels::CLUSTER),
             };
             (kind, Cache::new(Resource::Child(kind).api_resource(), group_by, namespaces, strip))
@@ -118,8 +123,12 @@ mod tests {
     fn note_22_of_foreign_kinds_only_objects_with_our_label_are_asked_for() {
         let caches = Caches::new(&Namespaces::All);
         for cache in caches.all() {
-            let foreign = cache.resource.group != bellwether_api::GROUP;
-            assert_eq!(cache.selector(), foreign.then_some(labels::CLUSTER), "{}", cache.resource.plural);
+            let wanted = match cache.resource.plural.as_str() {
+                _ if cache.resource.group == bellwether_api::GROUP => None,
+                "pods" => Some(format!("{}={}", labels::MANAGED_BY, labels::MANAGED_BY_VALUE)),
+                _ => Some(labels::CLUSTER.to_owned()),
+            };
+            assert_eq!(cache.selector().map(str::to_owned), wanted, "{}", cache.resource.plural);
         }
     }
 

@@ -45,9 +45,9 @@ pub async fn observe(
     Ok(observed::observe_again(&key.namespace, &key.name, raw, &mut readings))
 }
 
-/// Whether a backup that names the cluster waits, or is being taken.
+/// Whether a backup that names the cluster waits, is being taken, or is being verified.
 fn has_open_backups(children: &BTreeMap<Kind, Listing<Arc<Value>>>) -> bool {
-    let over = |backup: &Value| matches!(backup["status"]["phase"].as_str(), Some("Completed" | "Failed"));
+    let over = |backup: &Value| matches!(backup["status"]["phase"].as_str(), Some("Completed" | "Verified" | "Failed"));
     children.get(&Kind::Backup).is_some_and(|backups| backups.items.values().any(|backup| !over(backup)))
 }
 

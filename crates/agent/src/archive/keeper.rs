@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use bellwether_api::v1::{BackupStore, InstanceRole};
+use bellwether_api::v1::InstanceRole;
 use bellwether_core::contract::{Archive, Archiving, BackupOrder, BackupReport, BackupState, Leader};
 use bellwether_core::fact::Fact;
 use bellwether_runtime::telemetry;
@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::message::{Said, Setup, Tell};
-use super::process;
+use super::{place, process};
 use crate::backoff::Backoff;
 use crate::board::Board;
 use crate::environment::Environment;
@@ -43,8 +43,6 @@ const LOOK: Duration = Duration::from_secs(1);
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// After so long a run, a failure is the first again.
 const GOOD_RUN: Duration = Duration::from_secs(120);
-/// The key of a Secret with the authority of the store's certificate.
-const AUTHORITY: &str = "ca.crt";
 
 /// What the keeper goes by.
 #[derive(Debug)]
@@ -205,7 +203,7 @@ impl Keeper {
 
     fn still_holds(&self, setup: &Setup, archive: &Archive) -> bool {
         let system = self.board.current().system_identifier;
-        let place = place(&archive.store);
+        let place = place::settings(&archive.store);
         archive.incarnation == setup.incarnation
             && archive.store.url == setup.url
             && place.iter().all(|(key, value)| setup.settings.get(key) == Some(value))
@@ -216,11 +214,11 @@ impl Keeper {
     async fn setup(&mut self) -> Result<Option<Setup>, Stopped> {
         let Some(archive) = self.archive() else { return Ok(None) };
         let Some(system_identifier) = self.board.current().system_identifier else { return Ok(None) };
-        let mut settings = place(&archive.store);
+        let mut settings = place::settings(&archive.store);
         let mut ca = None;
         if let Some(name) = &archive.store.credentials {
             let mut contents: BTreeMap<String, String> = secret::read(&self.secrets, &name.name).await?;
-            ca = contents.remove(AUTHORITY);
+            ca = contents.remove(place::AUTHORITY);
             settings.extend(contents);
         }
         let environment = &self.environment;
@@ -295,13 +293,6 @@ impl Keeper {
             report.backup = None;
         });
     }
-}
-
-/// Where a store is, in the words of its settings.
-fn place(store: &BackupStore) -> BTreeMap<String, String> {
-    let endpoint = store.endpoint.iter().map(|endpoint| ("AWS_ENDPOINT".to_owned(), endpoint.clone()));
-    let region = store.region.iter().map(|region| ("AWS_REGION".to_owned(), region.clone()));
-    endpoint.chain(region).collect()
 }
 
 impl Archiver {

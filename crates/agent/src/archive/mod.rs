@@ -15,6 +15,7 @@
 //! | [`keeper`] | the agent: starts it, tells it, listens to it |
 //! | [`process`], [`serve`], [`take`] | the archiver |
 //! | [`command`] | a child of PostgreSQL, for each file |
+//! | [`verify`] | a pod of its own, for each backup that is verified |
 //!
 //! Never: PostgreSQL told that a file is safe before the store has acknowledged it; a secret in arguments, environment or a log; the archiver
 //! outliving its agent.
@@ -22,9 +23,11 @@
 pub mod command;
 pub mod keeper;
 pub mod message;
+mod place;
 pub mod process;
 mod serve;
 mod take;
+pub mod verify;
 
 /// The name of the archiver's socket, in the directory of PostgreSQL's own, which only its owner can enter.
 pub const SOCKET: &str = "archive";

@@ -18,7 +18,7 @@ use proptest::sample::select;
 use crate::v1::{
     AntiAffinity, Automation, AutomationGate, BackupPolicy, BackupStore, Bootstrap, Durability, DurabilityMode, Initdb,
     LocaleProvider, Monitoring, OnDelete, PostgresCluster, PostgresClusterSpec, Scheduling, SecretName, Storage,
-    WalStorage,
+    Verification, VerificationPolicy, VerificationQuery, WalStorage,
 };
 use crate::versions;
 
@@ -156,10 +156,22 @@ fn backup() -> impl Strategy<Value = BackupPolicy> {
             let credentials = secret.map(|name| SecretName { name });
             BackupStore { url, credentials, ..BackupStore::default() }
         });
-    (schedules(), "[1-9][0-9]{0,3}[hdwmy]", option::of(store)).prop_map(|(schedule, retention, store)| BackupPolicy {
-        schedule,
-        retention,
-        store,
+    (schedules(), "[1-9][0-9]{0,3}[hdwmy]", option::of(store), verification()).prop_map(
+        |(schedule, retention, store, verification)| BackupPolicy { schedule, retention, store, verification },
+    )
+}
+
+fn verification() -> impl Strategy<Value = Verification> {
+    let policy = select(vec![VerificationPolicy::Scheduled, VerificationPolicy::Always, VerificationPolicy::Never]);
+    let query = (option::of("[a-z]{1,8}"), "select [0-9]", vec(vec("[a-z0-9]{0,4}", 0..3), 0..3))
+        .prop_map(|(database, sql, expected)| VerificationQuery { database, sql, expected });
+    let (class, secret) = (option::of("[a-z]{1,8}"), option::of("[a-z]{1,8}"));
+    (policy, vec(query, 0..3), class, secret).prop_map(|(policy, queries, storage_class, secret)| Verification {
+        policy,
+        queries,
+        storage_class,
+        resources: None,
+        credentials: secret.map(|name| SecretName { name }),
     })
 }
 

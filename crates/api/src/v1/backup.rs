@@ -51,6 +51,18 @@ use serde::{Deserialize, Serialize};
         description = "What it takes in the store, the log apart."
     ),
     printcolumn(
+        name = "Verified",
+        type_ = "date",
+        json_path = ".status.verification.verifiedAt",
+        description = "How long ago it was restored and found good."
+    ),
+    printcolumn(
+        name = "RTO",
+        type_ = "string",
+        json_path = ".status.verification.restoreTime",
+        description = "How long it took then from the store to a database that accepts writes."
+    ),
+    printcolumn(
         name = "Duration",
         type_ = "string",
         json_path = ".status.duration",
@@ -70,6 +82,11 @@ use serde::{Deserialize, Serialize};
 pub struct BackupSpec {
     /// The cluster to back up: a `PostgresCluster` in the same namespace, with `spec.backup.store`.
     pub cluster: String,
+    /// Whether it is verified once it is complete: restored from the store apart from everything, recovered, and checked. Left out,
+    /// `spec.backup.verification.policy` of the cluster decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "bool")]
+    pub verify: Option<bool>,
 }
 
 /// What became of a backup. Written by the operator alone.
@@ -127,6 +144,57 @@ pub struct BackupStatus {
     /// What recovery must reach at least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_lsn: Option<String>,
+    /// What became of its verification, once that was begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "VerificationStatus")]
+    pub verification: Option<VerificationStatus>,
+}
+
+/// What became of a backup's verification.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VerificationStatus {
+    /// How often it was begun. One that could not be finished says nothing about the backup, and is begun again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub attempts: i32,
+    /// When the backup was found good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Time")]
+    pub verified_at: Option<Time>,
+    /// How long it took from the store to a database that accepts writes, for people: what a restore of this backup takes at least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore_time: Option<String>,
+    /// The same in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore_seconds: Option<i64>,
+    /// How long each phase took.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<VerificationPhase>,
+    /// Where recovery ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reached_lsn: Option<String>,
+    /// On which timeline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<i64>,
+    /// How old the restored data was when the verification ended, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_age_seconds: Option<i64>,
+    /// What could not be looked at, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_looked_at: Vec<String>,
+    /// How many of the queries in `spec.backup.verification.queries` answered as expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queries: Option<i64>,
+}
+
+/// A phase of a verification.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VerificationPhase {
+    /// `unpack`, `log`, `manifest`, `recovery`, `structure`, `queries` or `pages`.
+    pub name: String,
+    /// How long it took.
+    pub milliseconds: i64,
 }
 
 /// Where a backup is in its life. `Completed` is not success yet: nobody has restored it.
@@ -138,14 +206,23 @@ pub enum BackupPhase {
     Running,
     /// It is in the store, and so is every segment of the log that it needs: each was read back.
     Completed,
-    /// It could not be taken; the message says why.
+    /// It is being restored apart from everything, and checked.
+    Verifying,
+    /// It was restored and recovered, and nothing is wrong with it.
+    Verified,
+    /// It could not be taken, or it is not one: the message says why.
     Failed,
 }
 
 impl BackupPhase {
-    /// Whether nothing more happens to it.
-    pub fn is_over(self) -> bool {
-        matches!(self, Self::Completed | Self::Failed)
+    /// Whether it is no longer being taken.
+    pub fn is_taken(self) -> bool {
+        !matches!(self, Self::Pending | Self::Running)
+    }
+
+    /// Whether all of it is in the store.
+    pub fn is_complete(self) -> bool {
+        matches!(self, Self::Completed | Self::Verifying | Self::Verified)
     }
 }
 

@@ -41,6 +41,7 @@ pub fn crd() -> CustomResourceDefinition {
     // Accepted but meaningless fields would be a promise: claims need a pod's resourceClaims, and a password that may be
     // absent is none.
     remove(schema, "spec.resources", "claims");
+    remove(schema, "spec.backup.verification.resources", "claims");
     remove(schema, "spec.bootstrap.initdb.ownerPassword", "optional");
     schema["properties"]["metadata"] = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
     for field in fields() {
@@ -88,12 +89,15 @@ enum Step<'a> {
 fn steps(path: &str) -> Vec<Step<'_>> {
     let mut steps = vec![];
     for part in path.split('.').filter(|part| !part.is_empty()) {
-        let name = part.trim_end_matches("[]").trim_end_matches("{}");
+        let name = part.split(['[', '{']).next().unwrap_or(part);
         steps.push(Step::Property(name));
-        match &part[name.len()..] {
-            "[]" => steps.push(Step::Items),
-            "{}" => steps.push(Step::Values),
-            _ => {}
+        // Lists of lists have two.
+        for bracket in part[name.len()..].chars() {
+            match bracket {
+                '[' => steps.push(Step::Items),
+                '{' => steps.push(Step::Values),
+                _ => {}
+            }
         }
     }
     steps

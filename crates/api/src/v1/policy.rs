@@ -1,5 +1,6 @@
 //! How the cluster is run: durability, backups, metrics, automation.
 
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +46,61 @@ pub struct BackupPolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "BackupStore")]
     pub store: Option<BackupStore>,
+    /// How it is made sure that backups can be restored.
+    #[serde(default)]
+    pub verification: Verification,
+}
+
+/// How it is made sure that backups can be restored: a pod of its own restores one from the store alone, lets PostgreSQL recover, and checks every
+/// file, table, index and page. It has a volume as large as the database's for as long as that takes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Verification {
+    /// Which backups are verified. `scheduled`: those of the schedule, and others that ask for it (`spec.verify` of a `Backup`). `always`: every one.
+    /// `never`: none by itself; then nobody knows whether a backup can be restored, and a condition says so.
+    #[serde(default)]
+    pub policy: VerificationPolicy,
+    /// What must be so in the restored database besides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queries: Vec<VerificationQuery>,
+    /// The storage class of the volume that it is restored to [default: that of `spec.storage`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_class: Option<String>,
+    /// What its pod may use. Left out, it asks for a tenth of a core and 256Mi, and may use 1Gi of memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ResourceRequirements")]
+    pub resources: Option<ResourceRequirements>,
+    /// A Secret like `spec.backup.store.credentials` for the verification alone, such as one that may only read [default: the same]. With one that may only
+    /// read, the result is in the `Backup`, and not in the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "SecretName")]
+    pub credentials: Option<SecretName>,
+}
+
+/// Which backups are verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum VerificationPolicy {
+    /// Those of the schedule, and those that ask for it.
+    #[default]
+    Scheduled,
+    /// All.
+    Always,
+    /// Those that ask for it.
+    Never,
+}
+
+/// A query, and what it has to answer in the restored database.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VerificationQuery {
+    /// The database [default: the application's].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
+    /// The statement. It runs as superuser, on a copy that is thrown away.
+    pub sql: String,
+    /// The rows, each the text of its columns. `[["t"]]` is one row with one true column.
+    pub expected: Vec<Vec<String>>,
 }
 
 /// An object store.
@@ -119,7 +175,12 @@ fn yes() -> bool {
 
 impl Default for BackupPolicy {
     fn default() -> Self {
-        Self { schedule: default_schedule(), retention: default_retention(), store: None }
+        Self {
+            schedule: default_schedule(),
+            retention: default_retention(),
+            store: None,
+            verification: Verification::default(),
+        }
     }
 }
 impl Default for Monitoring {

@@ -113,12 +113,12 @@ pub fn size(field: &str) -> Vec<Rule> {
     ]
 }
 
-/// `spec.resources`: a pod whose request exceeds its limit would be refused much later, and not to the user's face.
-pub fn resources() -> Vec<Rule> {
+/// `spec.resources`, and what else is a pod's: a pod whose request exceeds its limit would be refused much later, and not to the user's face.
+pub fn resources(field: &str) -> Vec<Rule> {
     let quantities = |part: &str| {
         let bad = format!("!isQuantity(string(self.{part}[k]))");
         Rule::on(
-            &format!("spec.resources.{part}"),
+            &format!("{field}.{part}"),
             format!("!has(self.{part}) || !self.{part}.exists(k, {bad})"),
             "is no quantity: write 500m or 2 for cpu, 512Mi or 4Gi for memory",
         )
@@ -132,9 +132,9 @@ pub fn resources() -> Vec<Rule> {
         quantities("limits"),
         quantities("requests"),
         Rule::on(
-            "spec.resources.requests",
+            &format!("{field}.requests"),
             format!("!has(self.requests) || !has(self.limits) || !self.requests.exists(k, {exceeds})"),
-            "is more than spec.resources.limits allows: lower the request or raise the limit",
+            format!("is more than {field}.limits allows: lower the request or raise the limit"),
         )
         .key(first("self.requests", exceeds))
         .value(format!("string(self.requests[{}])", first("self.requests", exceeds)))

@@ -53,6 +53,10 @@ pub struct PostgresClusterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Time")]
     pub last_backup: Option<Time>,
+    /// When the newest backup was completed that was restored and found good since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Time")]
+    pub last_verified_backup: Option<Time>,
     /// The time of the schedule for which a backup was created last. It is not created again, whatever becomes of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Time")]

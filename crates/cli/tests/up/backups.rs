@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use bellwether_api::labels;
 use bellwether_api::v1::{Backup, BackupPhase, BackupSpec, BackupStatus, PostgresCluster};
+use bellwether_backup::base::seal;
 use bellwether_backup::catalog::{self, Catalog};
 use bellwether_backup::{Store, WalFile};
 use chaos::embedded::Site;
 use chaos::fault::Fault;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -59,7 +61,7 @@ async fn backups(home: &Home) -> Api<Backup> {
 }
 
 async fn ask_for(home: &Home, name: &str) {
-    let backup = Backup::new(name, BackupSpec { cluster: "demo".to_owned() });
+    let backup = Backup::new(name, BackupSpec { cluster: "demo".to_owned(), ..BackupSpec::default() });
     backups(home).await.create(&PostParams::default(), &backup).await.unwrap();
 }
 
@@ -67,9 +69,18 @@ async fn over(home: &Home, name: &str) -> BackupStatus {
     let api = backups(home).await;
     let over = || async {
         let status = api.get_opt(name).await.ok()??.status?;
-        status.phase.is_some_and(BackupPhase::is_over).then_some(status)
+        status.phase.is_some_and(BackupPhase::is_taken).then_some(status)
     };
     eventually(&format!("{name} is over"), over).await
+}
+
+async fn verified(home: &Home, name: &str) -> BackupStatus {
+    let api = backups(home).await;
+    let over = || async {
+        let status = api.get_opt(name).await.ok()??.status?;
+        matches!(status.phase, Some(BackupPhase::Verified | BackupPhase::Failed)).then_some(status)
+    };
+    eventually(&format!("{name} is verified, or not"), over).await
 }
 
 /// The archive that the cluster has in the store.
@@ -97,8 +108,22 @@ async fn a_new_cluster_is_backed_up_at_once_and_another_backup_is_taken_when_one
     let first = || async { api.list(&ListParams::default()).await.ok()?.items.into_iter().next() };
     let first = eventually("a backup is scheduled", first).await.metadata.name.unwrap();
     let status = over(&home, &first).await;
-    assert_eq!(status.phase, Some(BackupPhase::Completed), "{status:?}");
+    assert!(status.phase.is_some_and(BackupPhase::is_complete), "{status:?}");
     assert_ne!(status.instance.as_deref(), Some("demo-1"), "a standby gives it: {status:?}");
+    let status = verified(&home, &first).await;
+    assert_eq!(status.phase, Some(BackupPhase::Verified), "{status:?}");
+    let verification = status.verification.expect("it says what it saw");
+    assert!(verification.reached_lsn.is_some() && verification.restore_time.is_some(), "{verification:?}");
+    let phases: Vec<_> = verification.phases.iter().map(|phase| phase.name.as_str()).collect();
+    assert_eq!(phases, ["unpack", "log", "manifest", "recovery", "structure", "queries", "pages"]);
+    let proven = || async { home.condition("demo", "BackupVerified").await.filter(|(status, _)| status == "True") };
+    eventually("the cluster says that its backup was verified", proven).await;
+    let pods: Api<Pod> = Api::default_namespaced(home.client().await);
+    let gone = || async {
+        let verifiers = pods.list(&ListParams::default().labels(labels::VERIFIES)).await.ok()?.items;
+        verifiers.is_empty().then_some(())
+    };
+    eventually("the pod that verified it is gone", gone).await;
 
     home.execute("demo", "create table kept as select n from generate_series(1, 1000) n").await;
     ask_for(&home, "mine").await;
@@ -112,6 +137,8 @@ async fn a_new_cluster_is_backed_up_at_once_and_another_backup_is_taken_when_one
     let catalog = Catalog::read(&archive(&server.store()).await).await.unwrap();
     let ids: Vec<_> = catalog.backups.iter().map(|backup| backup.commit.id.to_string()).collect();
     assert_eq!(ids.len(), 2, "{ids:?}");
+    assert!(catalog.backups[0].verified.is_some(), "the store knows that the first was verified");
+    assert!(catalog.backups[1].verified.is_none(), "nobody asked for that of the second");
     assert_eq!(Some(ids[1].as_str()), status.id.as_deref());
     assert_eq!(catalog::archives(&server.store()).await.unwrap().archives.len(), 1);
 
@@ -152,7 +179,8 @@ async fn note_20_while_the_store_is_down_the_log_is_kept_that_is_said_and_all_of
     let api = backups(&home).await;
     let any = || async { api.list(&ListParams::default()).await.ok()?.items.into_iter().next()?.metadata.name };
     let first = eventually("a backup is scheduled", any).await;
-    assert_eq!(over(&home, &first).await.phase, Some(BackupPhase::Completed));
+    // Its verification reads from there too, and is not what this is about.
+    assert_eq!(verified(&home, &first).await.phase, Some(BackupPhase::Verified));
 
     proxy.fail("PUT", "/wal/", proxy::Fault::Unavailable, usize::MAX);
     home.execute("demo", TABLE).await;
@@ -187,4 +215,65 @@ async fn credentials_that_are_wrong_are_named_and_never_shown_and_the_right_ones
     let logs = std::fs::read_dir(home.path().join("logs")).unwrap().flatten();
     let said: String = logs.map(|file| std::fs::read_to_string(file.path()).unwrap_or_default()).collect();
     assert!(!said.contains("hunter2") && !said.contains(s3::SECRET), "a secret is in a log");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn note_33_a_backup_with_one_byte_changed_is_never_verified_and_the_next_one_is() {
+    let (server, _proxy, home) = archiving("1").await;
+    let api = backups(&home).await;
+    let any = || async { api.list(&ListParams::default()).await.ok()?.items.into_iter().next()?.metadata.name };
+    let first = eventually("a backup is scheduled", any).await;
+    assert_eq!(verified(&home, &first).await.phase, Some(BackupPhase::Verified));
+
+    ask_for(&home, "mine").await;
+    let status = over(&home, "mine").await;
+    assert_eq!(status.phase, Some(BackupPhase::Completed), "{status:?}");
+    let archive = archive(&server.store()).await;
+    let commit = seal::read(&archive, &status.id.unwrap().parse().unwrap()).await.unwrap();
+    let pack = server.file(&format!("{}/{}", status.archive.unwrap(), commit.packs[0].key));
+    let mut body = std::fs::read(&pack).unwrap();
+    let middle = body.len() / 2;
+    body[middle] ^= 1;
+    std::fs::write(&pack, body).unwrap();
+    let wish = Patch::Merge(json!({"spec": {"verify": true}}));
+    api.patch("mine", &PatchParams::default(), &wish).await.unwrap();
+    let status = verified(&home, "mine").await;
+    assert_eq!(status.phase, Some(BackupPhase::Failed), "{status:?}");
+    let why = status.message.unwrap_or_default();
+    assert!(why.contains(&commit.packs[0].key) && why.contains("damaged"), "{why}");
+    let refuted = || async { home.condition("demo", "BackupVerified").await.filter(|(status, _)| status == "False") };
+    assert_eq!(eventually("the cluster says so", refuted).await.1, "VerificationFailed");
+
+    let (code, said) = home.asked(&["backup", "now", "demo", "--verify"]);
+    assert!(code == Some(0) && said.contains("nothing is wrong with it"), "{said}");
+    let proven = || async { home.condition("demo", "BackupVerified").await.filter(|(status, _)| status == "True") };
+    eventually("the cluster says that too", proven).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_that_answers_something_else_in_the_restored_database_fails_the_verification() {
+    let (_server, _proxy, home) = archiving("1").await;
+    let api = backups(&home).await;
+    let any = || async { api.list(&ListParams::default()).await.ok()?.items.into_iter().next()?.metadata.name };
+    let first = eventually("a backup is scheduled", any).await;
+    assert_eq!(verified(&home, &first).await.phase, Some(BackupPhase::Verified));
+    home.execute("demo", "create table kept as select n from generate_series(1, 1000) n").await;
+    let expect = async |count: &str| {
+        let clusters: Api<PostgresCluster> = Api::default_namespaced(home.client().await);
+        let queries = json!([{"sql": "select count(*) from kept", "expected": [[count]]}]);
+        let patch =
+            Patch::Merge(json!({"spec": {"backup": {"verification": {"policy": "always", "queries": queries}}}}));
+        clusters.patch("demo", &PatchParams::default(), &patch).await.unwrap();
+    };
+    expect("1000").await;
+    ask_for(&home, "good").await;
+    let status = verified(&home, "good").await;
+    assert_eq!(status.phase, Some(BackupPhase::Verified), "{status:?}");
+    assert_eq!(status.verification.unwrap().queries, Some(1));
+    expect("1001").await;
+    ask_for(&home, "bad").await;
+    let status = verified(&home, "bad").await;
+    assert_eq!(status.phase, Some(BackupPhase::Failed), "{status:?}");
+    let why = status.message.unwrap_or_default();
+    assert!(why.contains("select count(*) from kept") && why.contains("1000") && why.contains("1001"), "{why}");
 }

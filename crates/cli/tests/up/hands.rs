@@ -12,16 +12,7 @@ use kube::api::DeleteParams;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::home::{BELLWETHER, Home, eventually};
-
-/// Runs a command against this home; its exit code, and all that it said.
-fn asked(home: &Home, arguments: &[&str]) -> (Option<i32>, String) {
-    let mut command = std::process::Command::new(BELLWETHER);
-    command.args(arguments).env("KUBECONFIG", home.kubeconfig()).stdin(std::process::Stdio::null());
-    let output = command.output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&said).into_owned())
-}
+use crate::home::{Home, eventually};
 
 async fn state(home: &Home, instance: &str) -> Option<InstanceState> {
     let api: Api<PostgresCluster> = Api::default_namespaced(home.client().await);
@@ -64,12 +55,12 @@ async fn has_event(home: &Home, reason: &str) -> bool {
 async fn a_fenced_standby_stays_stopped_across_restarts_and_comes_back_when_that_is_lifted() {
     let mut home = Home::up(&["--replicas", "3"]).await;
     home.ready("demo", 3).await;
-    let (code, said) = asked(&home, &["fence", "demo-9", "--yes"]);
+    let (code, said) = home.asked(&["fence", "demo-9", "--yes"]);
     assert!(code == Some(1) && said.contains("there are demo-1, demo-2, demo-3"), "{said}");
-    let (code, said) = asked(&home, &["fence", "demo-2"]);
+    let (code, said) = home.asked(&["fence", "demo-2"]);
     assert!(code == Some(1) && said.contains("no terminal") && said.contains("writes to demo go on"), "{said}");
     assert_eq!(state(&home, "demo-2").await, Some(InstanceState::Streaming), "nothing was done");
-    let (code, said) = asked(&home, &["fence", "demo-2", "--yes"]);
+    let (code, said) = home.asked(&["fence", "demo-2", "--yes"]);
     assert!(code == Some(0) && said.contains("demo-2 is fenced"), "{said}");
     assert!(!has_postgres(&home, "demo-2").await);
     assert_eq!(home.condition("demo", "Ready").await.unwrap().0, "True");
@@ -96,7 +87,7 @@ async fn a_fenced_standby_stays_stopped_across_restarts_and_comes_back_when_that
     })
     .await;
     assert!(!has_postgres(&home, "demo-2").await);
-    let (code, said) = asked(&home, &["unfence", "demo-2"]);
+    let (code, said) = home.asked(&["unfence", "demo-2"]);
     assert!(code == Some(0) && said.contains("it is Streaming"), "{said}");
     home.ready("demo", 3).await;
     assert_eq!(home.condition("demo", "Fenced").await, None);
@@ -108,26 +99,26 @@ async fn a_fenced_primary_hands_over_first_and_stops_alone_when_nobody_can_take_
     let home = Home::up(&["--replicas", "3"]).await;
     home.ready("demo", 3).await;
     home.execute("demo", "create table kept (id int); insert into kept values (1)").await;
-    let (code, said) = asked(&home, &["fence", "demo-1", "--yes"]);
+    let (code, said) = home.asked(&["fence", "demo-1", "--yes"]);
     assert!(code == Some(0) && said.contains("demo-1 leads demo") && said.contains(" leads"), "{said}");
     let second = leader(&home).await.unwrap();
     assert_ne!(second, "demo-1");
     assert!(!has_postgres(&home, "demo-1").await);
     home.execute("demo", "insert into kept values (2)").await;
     let third = if second == "demo-2" { "demo-3" } else { "demo-2" };
-    let (code, said) = asked(&home, &["fence", third, "--yes"]);
+    let (code, said) = home.asked(&["fence", third, "--yes"]);
     assert!(code == Some(0) && said.contains("Commits will wait"), "{said}");
-    let (code, said) = asked(&home, &["fence", &second, "--yes"]);
+    let (code, said) = home.asked(&["fence", &second, "--yes"]);
     assert!(code == Some(0) && said.contains("nobody leads"), "{said}");
     assert_eq!(home.condition("demo", "Ready").await.unwrap(), ("False".to_owned(), "Fenced".to_owned()));
     for instance in ["demo-1", "demo-2", "demo-3"] {
         assert!(!has_postgres(&home, instance).await, "{instance}");
         let (code, said) =
-            asked(&home, &["failover", "demo", "--to", instance, "--force", "--accept-data-loss", "--yes"]);
+            home.asked(&["failover", "demo", "--to", instance, "--force", "--accept-data-loss", "--yes"]);
         assert!(code == Some(1) && said.contains("is fenced"), "{said}");
     }
     for instance in [second.as_str(), third, "demo-1"] {
-        let (code, said) = asked(&home, &["unfence", instance]);
+        let (code, said) = home.asked(&["unfence", instance]);
         assert!(code == Some(0), "{said}");
     }
     home.ready("demo", 3).await;
@@ -142,7 +133,7 @@ async fn the_last_one_leads_by_force_when_those_are_lost_for_good_who_would_know
     let home = Home::up(&["--replicas", "3"]).await;
     home.ready("demo", 3).await;
     home.execute("demo", "create table kept (id int); insert into kept values (1)").await;
-    let force = |more: &[&'static str]| asked(&home, &[&["failover", "demo"], more].concat());
+    let force = |more: &[&'static str]| home.asked(&[&["failover", "demo"], more].concat());
     let (code, said) = force(&[]);
     assert!(code == Some(1) && said.contains("bellwether switchover demo") && said.contains("--force"), "{said}");
     let (code, said) = force(&["--force"]);

@@ -72,6 +72,16 @@ impl Home {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
+    /// Runs a command against this home; its exit code, and all that it said.
+    pub fn asked(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new(BELLWETHER);
+        command.args(arguments).env("KUBECONFIG", self.kubeconfig()).stdin(Stdio::null());
+        // Servers of a test run on the same threads.
+        let output = tokio::task::block_in_place(|| command.output()).unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    }
+
     pub fn path(&self) -> &Path {
         self.directory.path()
     }

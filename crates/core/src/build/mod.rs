@@ -15,6 +15,7 @@ pub mod service;
 pub mod slices;
 #[cfg(test)]
 mod tests;
+pub mod verifier;
 pub mod volume;
 
 use std::collections::BTreeMap;

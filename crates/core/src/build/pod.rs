@@ -73,7 +73,6 @@ fn hash(spec: &PostgresClusterSpec) -> String {
 
 fn spec(parent: &Parent<'_>, instance: &str) -> PodSpec {
     let cluster = &parent.cluster.spec;
-    let uid = parent.settings.postgres_uid;
     let mut pod = PodSpec {
         hostname: Some(instance.to_owned()),
         subdomain: Some(parent.names.pods()),
@@ -83,16 +82,7 @@ fn spec(parent: &Parent<'_>, instance: &str) -> PodSpec {
         image_pull_secrets: Some(cluster.image_pull_secrets.clone()),
         // Environment variables for every Service of the namespace would change what a pod sees with each new one.
         enable_service_links: Some(false),
-        security_context: Some(PodSecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: Some(uid),
-            run_as_group: Some(uid),
-            fs_group: Some(uid),
-            // Without it the kubelet walks every file of the volume at each start: hours on a large database.
-            fs_group_change_policy: Some("OnRootMismatch".to_owned()),
-            seccomp_profile: Some(runtime_default()),
-            ..PodSecurityContext::default()
-        }),
+        security_context: Some(as_postgres(parent)),
         init_containers: Some(vec![install_agent(parent)]),
         containers: vec![postgres(parent)],
         volumes: Some(volumes(parent, instance)),
@@ -102,7 +92,27 @@ fn spec(parent: &Parent<'_>, instance: &str) -> PodSpec {
     pod
 }
 
-fn install_agent(parent: &Parent<'_>) -> Container {
+/// Everything in the pod runs as PostgreSQL's user.
+pub(super) fn as_postgres(parent: &Parent<'_>) -> PodSecurityContext {
+    let uid = parent.settings.postgres_uid;
+    PodSecurityContext {
+        run_as_non_root: Some(true),
+        run_as_user: Some(uid),
+        run_as_group: Some(uid),
+        fs_group: Some(uid),
+        // Without it the kubelet walks every file of the volume at each start: hours on a large database.
+        fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+        seccomp_profile: Some(runtime_default()),
+        ..PodSecurityContext::default()
+    }
+}
+
+/// The image with PostgreSQL.
+pub(super) fn image(spec: &PostgresClusterSpec) -> String {
+    spec.image.clone().unwrap_or_else(|| versions::default_image(&spec.version))
+}
+
+pub(super) fn install_agent(parent: &Parent<'_>) -> Container {
     Container {
         name: INIT_CONTAINER.to_owned(),
         image: Some(parent.settings.image.clone()),
@@ -118,7 +128,7 @@ fn postgres(parent: &Parent<'_>) -> Container {
     let cluster = &parent.cluster.spec;
     Container {
         name: CONTAINER.to_owned(),
-        image: Some(cluster.image.clone().unwrap_or_else(|| versions::default_image(&cluster.version))),
+        image: Some(image(cluster)),
         command: Some(vec![format!("{}/bellwether", path::BIN), "agent".to_owned()]),
         env: Some(environment(parent)),
         ports: Some(vec![port("postgresql", POSTGRES_PORT), port("agent", AGENT_PORT), port("peers", PEER_PORT)]),
@@ -134,7 +144,7 @@ fn postgres(parent: &Parent<'_>) -> Container {
     }
 }
 
-fn value(name: &str, value: &str) -> EnvVar {
+pub(super) fn value(name: &str, value: &str) -> EnvVar {
     EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None }
 }
 
@@ -168,9 +178,9 @@ fn environment(parent: &Parent<'_>) -> Vec<EnvVar> {
     variables
 }
 
-fn volumes(parent: &Parent<'_>, instance: &str) -> Vec<Volume> {
-    let names = &parent.names;
-    let secret = |name: &str, secret: String| Volume {
+/// A Secret's files.
+pub(super) fn secret(name: &str, secret: String) -> Volume {
+    Volume {
         name: name.to_owned(),
         // PostgreSQL takes a key that root owns and its group may read; the group is the pod's `fsGroup`.
         secret: Some(SecretVolumeSource {
@@ -179,15 +189,23 @@ fn volumes(parent: &Parent<'_>, instance: &str) -> Vec<Volume> {
             ..SecretVolumeSource::default()
         }),
         ..Volume::default()
-    };
+    }
+}
+
+/// An empty directory that goes with the pod.
+pub(super) fn scratch(name: &str, medium: Option<&str>) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource { medium: medium.map(str::to_owned), size_limit: None }),
+        ..Volume::default()
+    }
+}
+
+fn volumes(parent: &Parent<'_>, instance: &str) -> Vec<Volume> {
+    let names = &parent.names;
     let claim = |name: &str, claim_name: String| Volume {
         name: name.to_owned(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource { claim_name, read_only: None }),
-        ..Volume::default()
-    };
-    let scratch = |name: &str, medium: Option<&str>| Volume {
-        name: name.to_owned(),
-        empty_dir: Some(EmptyDirVolumeSource { medium: medium.map(str::to_owned), size_limit: None }),
         ..Volume::default()
     };
     let mut volumes = vec![
@@ -214,7 +232,7 @@ fn volumes(parent: &Parent<'_>, instance: &str) -> Vec<Volume> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Access {
+pub(super) enum Access {
     Read,
     Write,
 }
@@ -238,7 +256,7 @@ fn mounts(parent: &Parent<'_>) -> Vec<VolumeMount> {
     mounts
 }
 
-fn mount(name: &str, path: &str, access: Access) -> VolumeMount {
+pub(super) fn mount(name: &str, path: &str, access: Access) -> VolumeMount {
     VolumeMount {
         name: name.to_owned(),
         mount_path: path.to_owned(),
@@ -271,7 +289,7 @@ fn port(name: &str, number: u16) -> ContainerPort {
     }
 }
 
-fn restricted() -> SecurityContext {
+pub(super) fn restricted() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
         read_only_root_filesystem: Some(true),
@@ -282,7 +300,7 @@ fn restricted() -> SecurityContext {
     }
 }
 
-fn runtime_default() -> SeccompProfile {
+pub(super) fn runtime_default() -> SeccompProfile {
     SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }
 }
 
@@ -297,7 +315,7 @@ fn resources(cpu: &str, memory: &str, memory_limit: &str) -> ResourceRequirement
 
 /// The user's own, completed. A limit without a request makes Kubernetes set the request to the limit, so ours is only put
 /// in where the user said nothing at all about that resource; a limit is never put below a request.
-fn with_defaults(mut own: ResourceRequirements) -> ResourceRequirements {
+pub(super) fn with_defaults(mut own: ResourceRequirements) -> ResourceRequirements {
     let says = |own: &ResourceRequirements, name: &str| {
         own.requests.iter().chain(own.limits.iter()).any(|quantities| quantities.contains_key(name))
     };

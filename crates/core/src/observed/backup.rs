@@ -24,6 +24,8 @@ pub struct Backup {
     pub terminating: bool,
     /// The time of the schedule that it was created for; nothing when a person created it.
     pub scheduled: Option<Timestamp>,
+    /// Whether whoever created it wants it to be verified; nothing when the cluster's policy decides.
+    pub verify: Option<bool>,
     /// What was said of it; absent when nothing was yet, unknown when it can't be read: a later release may have said it.
     pub status: Fact<BackupStatus>,
 }
@@ -35,7 +37,15 @@ pub(crate) struct Given {
     #[serde(default)]
     metadata: ObjectMeta,
     #[serde(default)]
+    spec: GivenSpec,
+    #[serde(default)]
     status: Option<Value>,
+}
+
+#[derive(Default, Deserialize)]
+struct GivenSpec {
+    #[serde(default)]
+    verify: Option<bool>,
 }
 
 impl Backup {
@@ -50,6 +60,7 @@ impl Backup {
             created: metadata.creation_timestamp.as_ref().map(|at| at.0),
             terminating: metadata.deletion_timestamp.is_some(),
             scheduled: annotation(labels::SCHEDULED).and_then(|text| text.parse().ok()),
+            verify: backup.spec.verify,
             status: match backup.status {
                 None => Fact::Absent,
                 Some(status) => serde_json::from_value(status).map_or(Fact::Unknown, Fact::Known),
@@ -64,7 +75,7 @@ impl Backup {
 
     /// It waits or is being taken. What a later release is doing with it is not known, so it is left alone.
     pub fn is_open(&self) -> bool {
-        !self.terminating && !self.status.is_unknown() && !self.phase().is_some_and(BackupPhase::is_over)
+        !self.terminating && !self.status.is_unknown() && !self.phase().is_some_and(BackupPhase::is_taken)
     }
 }
 

@@ -6,6 +6,7 @@
 mod backup;
 mod pod;
 mod read;
+mod verifier;
 mod volume;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use serde_json::Value;
 pub use backup::Backup;
 pub use pod::{Pod, PodPhase, Trouble};
 pub use read::{Raw, Readings, observe, observe_again};
+pub use verifier::{Ended, Verifier};
 pub use volume::{Growth, Volume, VolumeRole};
 
 use crate::contract::{InstanceConfig, Leader};
@@ -38,6 +40,8 @@ pub struct Observed {
     pub cluster: Fact<PostgresCluster>,
     /// Its pods.
     pub pods: Listing<Pod>,
+    /// Pods that verify its backups.
+    pub verifiers: Listing<Verifier>,
     /// Its volumes, those of an earlier cluster of this name included.
     pub volumes: Listing<Volume>,
     /// Its Secrets, without contents.

@@ -89,9 +89,31 @@ struct GivenSpec {
     node: Option<String>,
 }
 
+impl Given {
+    pub(super) fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    pub(super) fn status(&self) -> Option<&core::PodStatus> {
+        self.status.as_ref()
+    }
+}
+
+impl PodPhase {
+    /// As a kubelet says it.
+    pub(super) fn of(status: Option<&core::PodStatus>) -> Self {
+        match status.and_then(|status| status.phase.as_deref()) {
+            Some("Running") => Self::Running,
+            Some("Succeeded" | "Failed") => Self::Ended,
+            Some("Unknown") => Self::Unknown,
+            _ => Self::Pending,
+        }
+    }
+}
+
 impl Pod {
     /// Reads a pod.
     pub(crate) fn read(pod: Given) -> Option<Self> {
+        let phase = PodPhase::of(pod.status());
         let metadata = &pod.metadata;
         let annotation = |key: &str| metadata.annotations.as_ref()?.get(key).cloned();
         let status = pod.status.unwrap_or_default();
@@ -105,12 +127,7 @@ impl Pod {
             created: metadata.creation_timestamp.as_ref().map(|at| at.0),
             ip: status.pod_ip.clone().filter(|ip| !ip.is_empty()),
             node: pod.spec.and_then(|spec| spec.node),
-            phase: match status.phase.as_deref() {
-                Some("Running") => PodPhase::Running,
-                Some("Succeeded" | "Failed") => PodPhase::Ended,
-                Some("Unknown") => PodPhase::Unknown,
-                _ => PodPhase::Pending,
-            },
+            phase,
             ready: condition(&status, "Ready").is_some_and(|ready| ready.status == "True"),
             hash: annotation(labels::POD_HASH),
             config_hash: annotation(labels::CONFIG_HASH),
@@ -178,7 +195,7 @@ fn never_ran(status: &core::PodStatus) -> bool {
         && !status.container_statuses.iter().flatten().any(started)
 }
 
-fn trouble(status: &core::PodStatus) -> Option<Trouble> {
+pub(super) fn trouble(status: &core::PodStatus) -> Option<Trouble> {
     let unschedulable = condition(status, "PodScheduled")
         .filter(|scheduled| scheduled.status == "False" && scheduled.reason.as_deref() == Some("Unschedulable"));
     if let Some(scheduled) = unschedulable {

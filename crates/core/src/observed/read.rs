@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::pod::Given;
-use super::{Backup, Lease, Listing, Observed, Pod, Secret, Volume};
+use super::{Backup, Lease, Listing, Observed, Pod, Secret, Verifier, Volume};
 use crate::contract::InstanceConfig;
 use crate::fact::Fact;
 use crate::force;
@@ -37,7 +37,7 @@ pub struct Raw {
 #[derive(Debug, Default)]
 pub struct Readings {
     cluster: Reading<PostgresCluster>,
-    pods: Reading<Pod>,
+    pods: Reading<AnyPod>,
     volumes: Reading<Volume>,
     secrets: Reading<Secret>,
     backups: Reading<Backup>,
@@ -71,6 +71,7 @@ pub fn observe_again(namespace: &str, name: &str, mut raw: Raw, readings: &mut R
     let (pods, volumes, secrets) = (take(Kind::Pod), take(Kind::PersistentVolumeClaim), take(Kind::Secret));
     let (backups, leases) = (take(Kind::Backup), take(Kind::Lease));
     let pods = looked_at("Pod", &pods, read_pod, &mut readings.pods, &mut unreadable);
+    let (pods, verifiers) = apart(pods);
     let volumes = decoded(
         "PersistentVolumeClaim",
         &volumes,
@@ -98,6 +99,7 @@ pub fn observe_again(namespace: &str, name: &str, mut raw: Raw, readings: &mut R
         namespace: namespace.to_owned(),
         cluster,
         pods,
+        verifiers,
         volumes,
         secrets,
         backups,
@@ -131,14 +133,36 @@ fn decoded<K: DeserializeOwned, T: Clone>(
     looked_at(kind, listing, |value, _| K::deserialize(value).map(&read), last, unreadable)
 }
 
+/// A pod of ours.
+#[derive(Clone, Debug)]
+enum AnyPod {
+    Instance(Box<Pod>),
+    Verifier(Box<Verifier>),
+}
+
+fn apart(pods: Listing<AnyPod>) -> (Listing<Pod>, Listing<Verifier>) {
+    let mut instances = Listing { complete: pods.complete, items: BTreeMap::new() };
+    let mut verifiers = Listing { complete: pods.complete, items: BTreeMap::new() };
+    for (name, pod) in pods.items {
+        match pod {
+            AnyPod::Instance(pod) => drop(instances.items.insert(name, *pod)),
+            AnyPod::Verifier(pod) => drop(verifiers.items.insert(name, *pod)),
+        }
+    }
+    (instances, verifiers)
+}
+
 /// A pod's spec is the longest part of it and we wrote it ourselves: it is decoded, to see whether it can be, when it is another than
 /// the last time.
-fn read_pod(pod: &Value, last: Option<&Value>) -> Result<Option<Pod>, serde_json::Error> {
+fn read_pod(pod: &Value, last: Option<&Value>) -> Result<Option<AnyPod>, serde_json::Error> {
     let spec = pod.get("spec");
     if last.is_none_or(|last| last.get("spec") != spec) {
         Option::<core::PodSpec>::deserialize(spec.unwrap_or(&Value::Null))?;
     }
-    Given::deserialize(pod).map(Pod::read)
+    Given::deserialize(pod).map(|pod| match Verifier::read(&pod) {
+        Some(verifier) => Some(AnyPod::Verifier(Box::new(verifier))),
+        None => Pod::read(pod).map(|pod| AnyPod::Instance(Box::new(pod))),
+    })
 }
 
 /// Reads what is not the same as the last time. `read` is given what was read then under the same name.

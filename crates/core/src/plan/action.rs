@@ -66,6 +66,10 @@ pub enum Effect {
     },
     /// Delete a volume, and the data on it.
     DeleteVolume(Target),
+    /// Make a pod that verifies a backup.
+    CreateVerifier(Desired),
+    /// Delete a pod that verified a backup.
+    DeleteVerifier(Target),
     /// Say what becomes of a backup.
     BackupStatus {
         /// The backup, as it was seen: whoever has yet to see that it is over must not say otherwise.
@@ -153,7 +157,7 @@ pub enum Content {
 }
 
 impl Effect {
-    /// Whether something is gone afterwards.
+    /// Whether something of the database is gone afterwards. What a verification restored is a copy of what is in the store.
     pub fn destroys(&self) -> bool {
         matches!(self, Self::DeletePod(_) | Self::RestartPod(_) | Self::DeleteVolume(_))
     }
@@ -162,6 +166,7 @@ impl Effect {
     pub fn stands_alone(&self) -> bool {
         match self {
             Self::GrowVolume { .. } | Self::BackupStatus { .. } => true,
+            Self::CreateVerifier(_) | Self::DeleteVerifier(_) => true,
             Self::Create(desired) => desired.kind == Kind::Backup,
             Self::Apply(desired) => {
                 matches!(desired.kind, Kind::Service | Kind::EndpointSlice | Kind::PodDisruptionBudget)
@@ -173,14 +178,18 @@ impl Effect {
     /// Kind and name of what it is done to.
     pub fn target(&self) -> (Kind, &str) {
         match self {
-            Self::Apply(desired) | Self::Create(desired) => (desired.kind, &desired.name),
+            Self::Apply(desired) | Self::Create(desired) | Self::CreateVerifier(desired) => {
+                (desired.kind, &desired.name)
+            }
             Self::Issue(order) => (Kind::Secret, &order.shape.name),
             Self::AnnotateVolume { target, .. } | Self::DeleteVolume(target) => {
                 (Kind::PersistentVolumeClaim, &target.name)
             }
             Self::GrowVolume { name, .. } => (Kind::PersistentVolumeClaim, name),
             Self::AnnotatePod { name, .. } => (Kind::Pod, name),
-            Self::DeletePod(target) | Self::RestartPod(target) => (Kind::Pod, &target.name),
+            Self::DeletePod(target) | Self::RestartPod(target) | Self::DeleteVerifier(target) => {
+                (Kind::Pod, &target.name)
+            }
             Self::AskSwitchover { target, .. } => (Kind::Lease, &target.name),
             Self::BackupStatus { target, .. } => (Kind::Backup, &target.name),
         }
@@ -189,7 +198,7 @@ impl Effect {
     fn verb(&self) -> &'static str {
         match self {
             Self::Apply(_) => "apply",
-            Self::Create(_) => "create",
+            Self::Create(_) | Self::CreateVerifier(_) => "create",
             Self::Issue(order) if order.existing == Existing::Renew => "renew",
             Self::Issue(_) => "issue",
             Self::AnnotateVolume { .. } | Self::AnnotatePod { .. } => "annotate",
@@ -197,7 +206,7 @@ impl Effect {
             Self::RestartPod(_) => "restart",
             Self::AskSwitchover { wish: Some(_), .. } => "ask for a switchover on",
             Self::AskSwitchover { wish: None, .. } => "withdraw the switchover from",
-            Self::DeletePod(_) | Self::DeleteVolume(_) => "delete",
+            Self::DeletePod(_) | Self::DeleteVolume(_) | Self::DeleteVerifier(_) => "delete",
             Self::BackupStatus { .. } => "say of",
         }
     }

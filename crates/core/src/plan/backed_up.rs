@@ -74,17 +74,17 @@ pub(super) fn backed_up(view: &View<'_>) -> Option<Says> {
 /// When the newest completed backup was; of one whose object is gone, as it was said before.
 pub(super) fn last_completed(view: &View<'_>) -> Option<Timestamp> {
     let before = view.before().and_then(|status| status.last_backup.as_ref()).map(|at| at.0);
-    let completed = over(view).filter(|(_, status)| status.phase == Some(BackupPhase::Completed));
+    let completed = over(view).filter(|(_, status)| status.phase.is_some_and(BackupPhase::is_complete));
     before.into_iter().chain(completed.filter_map(|(_, status)| ended(status))).max()
 }
 
 /// The cluster's backups that are over, with what is said of them as of now.
-fn over<'a>(view: &'a View<'_>) -> impl Iterator<Item = (&'a Backup, &'a BackupStatus)> {
+pub(super) fn over<'a>(view: &'a View<'_>) -> impl Iterator<Item = (&'a Backup, &'a BackupStatus)> {
     let own = view.observed.backups.items.values().filter(|backup| !is_older_than(backup, view.parent));
     let said = own.filter_map(|backup| Some((backup, view.backups.status(backup)?)));
-    said.filter(|(_, status)| status.phase.is_some_and(BackupPhase::is_over))
+    said.filter(|(_, status)| status.phase.is_some_and(BackupPhase::is_taken))
 }
 
-fn ended(status: &BackupStatus) -> Option<Timestamp> {
+pub(super) fn ended(status: &BackupStatus) -> Option<Timestamp> {
     status.completed_at.as_ref().map(|at| at.0)
 }

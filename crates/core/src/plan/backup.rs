@@ -14,6 +14,7 @@ use super::action::{Action, Effect, Target};
 use super::certificates::whole_seconds;
 use super::instances::ours;
 use super::taker::{Begun, Ground, NOBODY};
+use super::verify;
 use crate::build::Parent;
 use crate::contract::{BackupOrder, BackupReport, BackupState};
 use crate::fact::Fact;
@@ -28,6 +29,9 @@ pub(super) const BEGUN: &str = "its instance began";
 const GOES_ON: &str = "it goes on";
 const WAITS: &str = "what it waits for";
 const OVER: &str = "it is over";
+const VERIFICATION_BEGUN: &str = "its verification begins";
+/// Why a status is written: nobody verifies it any more.
+pub(super) const PUT_BACK: &str = "it is not verified";
 /// Of backups that nobody can take any more.
 const DELETED: &str = "the cluster was deleted";
 
@@ -79,7 +83,8 @@ pub fn backups(observed: &Observed, parent: &Parent<'_>, ground: Option<Ground<'
 
 /// The cluster is being deleted: nobody takes its backups any more.
 pub fn deleting(observed: &Observed, now: Timestamp) -> Vec<Action> {
-    open(observed).into_iter().filter_map(|backup| say(backup, over(backup, DELETED.to_owned(), now))).collect()
+    let open = open(observed).into_iter().filter_map(|backup| say(backup, over(backup, DELETED.to_owned(), now)));
+    open.chain(verify::broken_off(observed)).collect()
 }
 
 /// There is no such cluster. Of one that was looked at before, there was.
@@ -93,7 +98,8 @@ pub fn without_cluster(observed: &Observed, now: Timestamp) -> Vec<Action> {
             )
         }
     };
-    open(observed).into_iter().filter_map(|backup| say(backup, over(backup, why(backup), now))).collect()
+    let open = open(observed).into_iter().filter_map(|backup| say(backup, over(backup, why(backup), now)));
+    open.chain(verify::broken_off(observed)).collect()
 }
 
 /// Those that are not over, the oldest first.
@@ -314,7 +320,7 @@ fn over(backup: &Backup, why: String, now: Timestamp) -> BackupStatus {
 }
 
 /// Says it, unless that is what was said.
-fn say(backup: &Backup, status: BackupStatus) -> Option<Action> {
+pub(super) fn say(backup: &Backup, status: BackupStatus) -> Option<Action> {
     let before = match &backup.status {
         Fact::Known(before) => Some(before),
         Fact::Absent => None,
@@ -328,7 +334,12 @@ fn say(backup: &Backup, status: BackupStatus) -> Option<Action> {
     let why = match status.phase {
         Some(BackupPhase::Running) if !ran => BEGUN,
         Some(BackupPhase::Running) => GOES_ON,
-        Some(BackupPhase::Completed | BackupPhase::Failed) => OVER,
+        Some(BackupPhase::Verifying) if before.is_none_or(|before| before.phase != status.phase) => VERIFICATION_BEGUN,
+        Some(BackupPhase::Verifying) => GOES_ON,
+        Some(BackupPhase::Completed) if before.is_some_and(|before| before.phase == Some(BackupPhase::Verifying)) => {
+            PUT_BACK
+        }
+        Some(BackupPhase::Completed | BackupPhase::Verified | BackupPhase::Failed) => OVER,
         Some(BackupPhase::Pending) | None => WAITS,
     };
     let target = Target {

@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use super::rollout::Stage;
 use super::schedule::Cluster;
 use super::status::{Health, Verdict, View};
-use super::{WaitingOn, backed_up, effective_durability, stuck};
+use super::{WaitingOn, backed_up, effective_durability, stuck, verified};
 use crate::fence::Fences;
 use crate::object::Kind;
 use crate::observed::Pod;
@@ -85,6 +85,7 @@ pub(super) fn conditions(view: &View<'_>, phase: Phase, operation: Option<Operat
         forced(view),
         backed_up::archiving(view),
         backed_up::backed_up(view),
+        verified::verified(view),
     ];
     let before = view.before().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let generation = view.parent.cluster.metadata.generation;

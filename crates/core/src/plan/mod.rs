@@ -25,6 +25,8 @@ mod status;
 mod stuck;
 mod taker;
 mod usefulness;
+mod verified;
+mod verify;
 mod volumes;
 
 #[cfg(test)]
@@ -126,7 +128,7 @@ fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'
     let mut members = Members::default();
     let mut rollout = Rollout::default();
     let mut fences = Fences::default();
-    let backups;
+    let mut backups;
     if verdict == Verdict::Go {
         members = instances::members(observed, parent, &identity, now);
         fences = fence::fences(cluster, &members.wanted);
@@ -160,6 +162,9 @@ fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'
         // Volumes of an earlier cluster that asked for their removal: the new one waits for that.
         plan.actions = orphans::remove(observed, Some(&parent.uid));
     }
+    let mut verifying = verify::verify(observed, parent, verdict == Verdict::Go, now);
+    backups.actions.append(&mut verifying.actions);
+    plan.requeue = plan.requeue.into_iter().chain(verifying.requeue).min();
     if let Verdict::Waiting(on) = &verdict {
         plan.waiting_on.push(on.clone());
     }

@@ -58,6 +58,7 @@ fn of_backup(name: &str, status: &BackupStatus, why: &str) -> Option<Note> {
         BackupPhase::Running if why == super::backup::BEGUN => {
             note(false, "BackupBegun", format!("{instance} began backup {name}"))
         }
+        BackupPhase::Completed if why == super::backup::PUT_BACK => None,
         BackupPhase::Completed => {
             let size = status.size.as_ref().map(|size| format!(", {size}")).unwrap_or_default();
             let took = status.duration.as_ref().map(|took| format!(" in {took}")).unwrap_or_default();
@@ -67,7 +68,13 @@ fn of_backup(name: &str, status: &BackupStatus, why: &str) -> Option<Note> {
             let why = status.message.as_deref().unwrap_or("it did not say why");
             note(true, "BackupFailed", format!("backup {name} failed: {why}"))
         }
-        BackupPhase::Running | BackupPhase::Pending => None,
+        BackupPhase::Verified => {
+            let verification = status.verification.as_ref();
+            let took = verification.and_then(|found| found.restore_time.as_ref());
+            let took = took.map(|took| format!(" in {took}")).unwrap_or_default();
+            note(false, "BackupVerified", format!("backup {name} was restored{took}, and nothing is wrong with it"))
+        }
+        BackupPhase::Running | BackupPhase::Pending | BackupPhase::Verifying => None,
     }
 }
 

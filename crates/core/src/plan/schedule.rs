@@ -122,7 +122,8 @@ fn backup(parent: &Parent<'_>, name: &str, time: Timestamp) -> Desired {
     let why = format!("schedule {} of PostgresCluster {}", parent.cluster.spec.backup.schedule, parent.names.cluster());
     let annotations =
         BTreeMap::from([(labels::SCHEDULED.to_owned(), time.to_string()), (labels::CREATED_BECAUSE.to_owned(), why)]);
-    let mut backup = Backup::new(name, BackupSpec { cluster: parent.names.cluster().to_owned() });
+    let mut backup =
+        Backup::new(name, BackupSpec { cluster: parent.names.cluster().to_owned(), ..BackupSpec::default() });
     backup.metadata = ObjectMeta { annotations: Some(annotations), ..parent.unowned(name) };
     Desired::of(Kind::Backup, name, &backup)
 }

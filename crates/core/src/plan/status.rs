@@ -22,6 +22,7 @@ use super::instances::{Members, ours};
 use super::joining;
 use super::rollout::{Rollout, Stage};
 use super::schedule;
+use super::verified;
 use super::{WaitingOn, effective_durability};
 use crate::build::Parent;
 use crate::fence::Fences;
@@ -210,6 +211,7 @@ pub(super) fn status(view: &View<'_>, waiting_on: &[WaitingOn]) -> PostgresClust
         durability: Some(effective_durability(spec.durability.mode, spec.replicas)),
         operation: kind.map(|kind| operation(view, kind, phase, waiting_on)),
         last_backup: backed_up::last_completed(view).map(Time),
+        last_verified_backup: verified::last(view).map(Time),
         last_scheduled_backup: schedule::last(view.observed, view.parent).map(Time),
     }
 }

@@ -215,7 +215,7 @@ impl World {
                 }
                 self.put(kind, &name, value);
             }
-            Effect::Create(desired) => {
+            Effect::Create(desired) | Effect::CreateVerifier(desired) => {
                 assert!(existing.is_none(), "{name} is there already");
                 self.put(kind, &name, Value::clone(&desired.value));
             }
@@ -272,7 +272,7 @@ impl World {
                 value["status"] = serde_json::to_value(status).unwrap();
                 self.put(kind, &name, value);
             }
-            Effect::DeletePod(target) | Effect::DeleteVolume(target) => {
+            Effect::DeletePod(target) | Effect::DeleteVolume(target) | Effect::DeleteVerifier(target) => {
                 assert_eq!(existing.unwrap()["metadata"]["uid"], target.uid.as_str());
                 self.objects.remove(&(kind, name));
             }
@@ -312,7 +312,8 @@ impl World {
         self.restart_in_place(&config);
         let leader = self.observe().leader().map(str::to_owned);
         let members = self.keep_members(&config);
-        for name in self.names(Kind::Pod).into_iter().map(str::to_owned).collect::<Vec<_>>() {
+        let instances: Vec<_> = self.observe().pods.items.into_keys().collect();
+        for name in instances {
             let serial: u32 = name.rsplit('-').next().unwrap().parse().unwrap();
             if leader.as_deref() == Some(&name) {
                 self.run(&name, serial, "primary", "Leading");

@@ -98,7 +98,7 @@ impl Running {
         let status = status.ok();
         let signal = status.and_then(|status| status.signal());
         let code = signal.map(|signal| 128 + signal).or(status.and_then(|status| status.code()));
-        Exit { code: code.unwrap_or(UNKNOWN), signal, started: self.since, finished: Timestamp::now() }
+        Exit { code: code.unwrap_or(UNKNOWN), signal, started: self.since, finished: Timestamp::now(), message: None }
     }
 
     /// Asks the process to end, waits for the grace period, then kills everything of the pod.

@@ -46,6 +46,8 @@ pub struct Exit {
     pub started: Timestamp,
     /// When it ended.
     pub finished: Timestamp,
+    /// What it left where its container says that last words are.
+    pub message: Option<String>,
 }
 
 /// What we know of a pod.
@@ -193,6 +195,7 @@ fn terminated(exit: &Exit) -> ContainerState {
         exit_code: exit.code,
         signal: exit.signal,
         reason: Some(reason.to_owned()),
+        message: exit.message.clone(),
         started_at: Some(Time(exit.started)),
         finished_at: Some(Time(exit.finished)),
         ..ContainerStateTerminated::default()
@@ -254,7 +257,7 @@ mod tests {
 
     #[test]
     fn between_two_attempts_a_pod_still_counts_as_running() {
-        let exit = Exit { code: 1, signal: None, started: at(2), finished: at(3) };
+        let exit = Exit { code: 1, signal: None, started: at(2), finished: at(3), message: None };
         let waiting = MainContainer::Waiting { reason: "CrashLoopBackOff", message: None };
         let status =
             of_running(&pod(), &Observation { last_exit: Some(exit), ..seen(waiting) }, &PodStatus::default(), at(4));

@@ -34,7 +34,8 @@ pub fn source(volume: &Volume, pod: &Pod, addresses: &Addresses, lookup: &impl L
     if let Some(claim) = &volume.persistent_volume_claim {
         return Ok(Source::Claim(claim.claim_name.clone()));
     }
-    if volume.empty_dir.is_some() {
+    // A claim of the pod's own, which goes with it, is no more than that here.
+    if volume.empty_dir.is_some() || volume.ephemeral.is_some() {
         return Ok(Source::Empty);
     }
     if let Some(secret) = &volume.secret {

@@ -4,6 +4,7 @@
 //! new.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +35,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// What a container has from the request to end until it is killed, also where somebody deletes its pod without any grace: a kubelet
 /// shortens it to one second, and no further.
 const LEAST_GRACE: Duration = Duration::from_secs(1);
+
+/// How much a kubelet keeps of what a container says at its end.
+const LAST_WORDS: u64 = 4096;
 
 /// What somebody who starts `up` says to all its processes: what to log, where PostgreSQL is.
 const PASSED_ON: [&str; 2] = [bellwether_runtime::telemetry::FILTER, bellwether_postgres::installation::OVERRIDE];
@@ -108,8 +112,9 @@ impl Worker {
                 self.rest().await;
                 continue;
             }
-            let exit = self.attend().await;
+            let mut exit = self.attend().await;
             proc::kill_all(&self.scope()).await;
+            exit.message = self.last_words();
             if self.is_over(&exit) {
                 self.seen.container = MainContainer::Ended(exit);
                 self.publish().await;
@@ -124,6 +129,18 @@ impl Worker {
             self.rest().await;
             self.seen.restarts += 1;
         }
+    }
+
+    /// What the container left at its `terminationMessagePath`, as much of it as a kubelet keeps.
+    fn last_words(&self) -> Option<String> {
+        let container = self.container().ok()?;
+        let path = container.termination_message_path.as_deref()?;
+        // One that is in no volume would be this machine's.
+        let local = Some(Mounts::of(container, &self.volumes).localise(path)).filter(|local| local != path)?;
+        let file = std::fs::File::open(local).ok()?;
+        let mut words = vec![];
+        file.take(LAST_WORDS).read_to_end(&mut words).ok()?;
+        Some(String::from_utf8_lossy(&words).into_owned()).filter(|words| !words.is_empty())
     }
 
     fn is_over(&self, exit: &Exit) -> bool {

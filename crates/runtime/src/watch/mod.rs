@@ -69,6 +69,13 @@ pub enum GroupBy {
     Itself,
     /// The label's value names the owner; objects without it are not asked for.
     Label(&'static str),
+    /// The value of the first of these labels that it has names the owner; what the selector leaves out is not asked for.
+    Labels {
+        /// What is asked for.
+        selector: &'static str,
+        /// Where the owner's name is.
+        labels: &'static [&'static str],
+    },
     /// The field at this JSON pointer names the owner. For kinds of ours that people write, and that have no label then: all of them are asked for.
     Field(&'static str),
 }
@@ -79,6 +86,9 @@ impl GroupBy {
         let owner = match self {
             Self::Itself => &metadata["name"],
             Self::Label(label) => &metadata["labels"][label],
+            Self::Labels { labels, .. } => {
+                labels.iter().map(|label| &metadata["labels"][label]).find(|owner| owner.is_string())?
+            }
             Self::Field(pointer) => object.pointer(pointer)?,
         };
         Some(Key { namespace: metadata["namespace"].as_str()?.to_owned(), name: owner.as_str()?.to_owned() })
@@ -193,7 +203,7 @@ impl Cache {
     pub fn selector(&self) -> Option<&'static str> {
         match self.group_by {
             GroupBy::Itself | GroupBy::Field(_) => None,
-            GroupBy::Label(label) => Some(label),
+            GroupBy::Label(label) | GroupBy::Labels { selector: label, .. } => Some(label),
         }
     }
 

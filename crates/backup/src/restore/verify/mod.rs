@@ -6,6 +6,7 @@
 //!
 //! Never: a backup called good of which one of these was not done and not said so; anything left running or lying about, whatever the outcome.
 
+mod blame;
 mod log;
 mod program;
 mod record;

@@ -13,7 +13,10 @@ use crate::plan::{Effect, Plan, plan};
 const FIRST: &str = "orders-20260101-0000";
 
 pub(super) fn stored(replicas: i32) -> Value {
-    json!({"replicas": replicas, "backup": {"schedule": "0 2 * * *", "store": {"url": "s3://acme/pg"}}})
+    // What becomes of them once they are complete: see `verify`.
+    json!({"replicas": replicas, "backup": {
+        "schedule": "0 2 * * *", "store": {"url": "s3://acme/pg"}, "verification": {"policy": "never"},
+    }})
 }
 
 /// A cluster that has settled, and has taken its first backup.

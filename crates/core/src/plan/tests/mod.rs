@@ -9,5 +9,6 @@ mod mutants;
 mod rollout;
 mod scale;
 mod schedule;
+mod verify;
 mod volumes;
 mod words;

@@ -137,6 +137,11 @@ fn of_any(plan: &Plan, observed: &Observed, live: bool) -> Vec<Mutant> {
         let config = InstanceConfig { archive, ..InstanceConfig::default() };
         let config = build::config::config(&Parent::of(cluster, &settings).unwrap(), &config);
         found.push(("a backup by nobody", with(plan, Effect::Apply(config)), observed.clone()));
+        let parent = Parent::of(cluster, &settings).unwrap();
+        for (name, pod) in &observed.pods.items {
+            let instance = build::pod::pod(&parent, name, &pod.uid, "");
+            found.push(("an instance that verifies", with(plan, Effect::CreateVerifier(instance)), observed.clone()));
+        }
     }
     if let Some(cluster) = observed.cluster.known().filter(|_| !observed.lease.is_absent()) {
         let settings = Settings::default();
@@ -194,6 +199,7 @@ fn every_mutant_of_the_planner_is_refused_and_every_rule_refuses_one() {
         "a hand-over to nobody",
         "a member that nobody was told leaves",
         "a volume that is to stay",
+        "an instance that verifies",
         "another object of its name",
         "as it was before",
         "Lease unseen",
