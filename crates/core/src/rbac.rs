@@ -67,8 +67,9 @@ fn operator_verbs(kind: Kind) -> &'static [&'static str] {
         // Created; annotated when a rollout wants another primary; looked at afresh before an instance is restarted. Kubernetes lets nobody
         // grant what they don't have, and the agents get `update` from us.
         Kind::Lease => &["get", "list", "watch", "create", "patch", "update"],
-        // Created by the schedule, and never changed or removed: they are people's, and a view of what is in the store.
-        Kind::Backup => &["list", "watch", "create"],
+        // Created by the schedule, and never changed or removed: they are people's, and a view of what is in the store. Looked at afresh before a pod is
+        // made to verify one.
+        Kind::Backup => &["get", "list", "watch", "create"],
         // `get` is the agents' too.
         Kind::EndpointSlice => &["get", "list", "watch", "create", "patch"],
         _ => &["list", "watch", "create", "patch"],

@@ -13,6 +13,7 @@ mod install;
 mod namespace;
 mod output;
 mod runner;
+mod s3;
 mod scenario;
 mod target;
 mod world;

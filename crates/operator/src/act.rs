@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use bellwether_api::labels::LEADER;
+use bellwether_api::labels::{self, LEADER};
 use bellwether_api::v1::BackupStatus;
+use bellwether_core::build::verifier;
 use bellwether_core::contract::{Leader, key};
 use bellwether_core::fact::Fact;
 use bellwether_core::lease_object::{SWITCHOVER, SWITCHOVER_ASKED};
@@ -84,6 +85,7 @@ impl<P: Port> Actor<'_, P> {
             }
             Effect::CreateVerifier(desired) => {
                 self.still_so(&doing).await?;
+                self.still_verifying(&desired.value, &doing).await?;
                 self.write(desired.kind, &desired.name, Verb::Create(Value::clone(&desired.value)), doing).await
             }
             Effect::DeleteVerifier(target) => self.delete(Kind::Pod, target, doing).await,
@@ -180,6 +182,24 @@ impl<P: Port> Actor<'_, P> {
         match uid == planned && !leaving {
             true => Ok(()),
             false => Err(overtaken(doing, "the cluster was deleted or made anew")),
+        }
+    }
+
+    /// The backup is still being verified, and this pod's attempt is the one. An operator whose view is old would restore a database once more for
+    /// nobody.
+    async fn still_verifying(&self, pod: &Value, doing: &impl Fn() -> String) -> Result<(), Failure> {
+        let annotation = |key: &str| pod["metadata"]["annotations"][key].as_str().unwrap_or_default().to_owned();
+        let (name, uid) = (annotation(labels::BACKUP), annotation(labels::BACKUP_UID));
+        let found = self.port.send(self.request(Kind::Backup, &name, Verb::Get)).await;
+        let backup = found.map_err(|error| Failure::of(doing(), error))?.unwrap_or_default();
+        let attempt =
+            backup["status"]["verification"]["attempts"].as_i64().and_then(|attempt| i32::try_from(attempt).ok());
+        let is_the_one =
+            attempt.is_some_and(|attempt| pod["metadata"]["name"] == verifier::name(&name, attempt).as_str());
+        let verifying = backup["metadata"]["uid"] == uid.as_str() && backup["status"]["phase"] == "Verifying";
+        match verifying && is_the_one {
+            true => Ok(()),
+            false => Err(overtaken(doing, "the backup is no longer being verified by this attempt")),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod access;
 mod away;
+mod backup;
 mod beside;
 mod conformance;
 pub mod connect;
@@ -42,6 +43,7 @@ pub const ALL: &[Scenario] = &[
     Scenario { needs: Needs::Probe, ..scenario("the probe watches a primary being killed", probed::primary_killed) },
     on_harness(scenario("an old session beside a cut-off primary", beside::old_session)),
     on_harness(scenario("API server and operator away under load", away::api_and_operator)),
+    on_harness(scenario("a backup is taken and verified", backup::taken_and_verified)),
     scenario("delete and recreate with retained volumes", deletion::recreate),
     scenario("onDelete Delete removes the volumes", deletion::on_delete),
     scenario("a namespace is deleted with everything in it", deletion::namespace),

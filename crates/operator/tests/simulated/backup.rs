@@ -30,13 +30,18 @@ fn rest(mut world: World) -> World {
     }
 }
 
-/// A cluster with a store that has taken its first backup.
+/// A cluster with a store that has taken its first backup, and verified it.
 fn backed_up() -> World {
     let mut world = World::new().with_namespace("shop");
     world.create_cluster(&json!({"replicas": 2, "backup": {"store": {"url": "s3://acme/pg"}}}));
     let world = rest(world);
     assert_eq!(world.names("backups").len(), 1);
-    assert_eq!(backup(&world, &world.names("backups")[0])["phase"], "Completed", "{:?}", world.condition("BackedUp"));
+    assert_eq!(
+        backup(&world, &world.names("backups")[0])["phase"],
+        "Verified",
+        "{:?}",
+        world.condition("BackupVerified")
+    );
     world
 }
 

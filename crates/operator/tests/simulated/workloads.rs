@@ -24,7 +24,7 @@ struct Outcome {
     /// How often a pod of each instance was made.
     made: BTreeMap<String, usize>,
     status: Value,
-    /// Of each backup its name, phase and attempts.
+    /// Of each backup its name, phase, size, and attempts at it and its verification.
     backups: Vec<Value>,
 }
 
@@ -61,7 +61,8 @@ fn outcome(world: &World) -> Outcome {
     let made = world.made.iter().map(|(instance, pods)| (instance.clone(), pods.len())).collect();
     let said = |backup: &Value| {
         let status = &backup["status"];
-        json!([backup["metadata"]["name"], status["phase"], status["attempts"], status["size"]])
+        let verified = &status["verification"]["attempts"];
+        json!([backup["metadata"]["name"], status["phase"], status["attempts"], status["size"], verified])
     };
     let backups = world.list("backups").iter().map(said).collect();
     Outcome { objects: world.shape(), made, status, backups }

@@ -21,7 +21,9 @@ spec:
 const LIFE: &str = "\
 A backup is `Pending` until an instance takes it: a standby that streams, or the primary where none does. One is taken at a time, the oldest first. A \
 failed attempt is made again, by another instance if there is one, at most three times; then the backup is `Failed`, and the next one's turn comes. \
-`Completed` means that all of it is in the store, with every segment of the log that it needs; nobody has restored it yet.
+`Completed` means that all of it is in the store, with every segment of the log that it needs; nobody has restored it yet. Then, as \
+[`spec.backup.verification`](postgrescluster.md#specbackupverification) or its own `spec.verify` say, it is `Verifying`: a pod restores it from the store alone, \
+lets PostgreSQL recover, and checks every file, table, index and page. What comes of that is `Verified`, or `Failed` with the finding.
 
 [`spec.backup.schedule`](postgrescluster.md#specbackupschedule) creates backups called `<cluster>-<yyyymmdd-hhmm>`, by the time in UTC that they are \
 for. A new cluster takes its first as soon as it is ready. Of times that were missed, because nobody was there to take a backup, the last is made up for. \
