@@ -1,8 +1,8 @@
 //! Backups and the archive of the log, in a process beside the agent.
 //!
 //! ```text
-//!  agent ──────── Tell: store, role, order ───────► archiver ──► object store
-//!    ▲ └────────◄ Said: failing or not, backup ◄──────┘ ▲
+//!  agent ──────── Tell: store, role, order … ─────► archiver ──► object store
+//!    ▲ └────────◄ Said: failing or not, backup … ◄────┘ ▲
 //!    │ guards                                            │ a line for each file, through a socket
 //!  PostgreSQL ── archive_command: `bellwether archive-wal` ┘
 //! ```
@@ -13,7 +13,7 @@
 //! | part | runs in |
 //! |---|---|
 //! | [`keeper`] | the agent: starts it, tells it, listens to it |
-//! | [`process`], [`serve`], [`take`] | the archiver |
+//! | [`process`], [`serve`], [`take`], [`retain`] | the archiver |
 //! | [`command`] | a child of PostgreSQL, for each file |
 //!
 //! Never: PostgreSQL told that a file is safe before the store has acknowledged it; a secret in arguments, environment or a log; the archiver
@@ -23,6 +23,7 @@ pub mod command;
 pub mod keeper;
 pub mod message;
 pub mod process;
+mod retain;
 mod serve;
 mod take;
 
