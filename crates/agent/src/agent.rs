@@ -326,6 +326,7 @@ async fn set_up(
         secrets: kube::Api::namespaced(client.clone(), &environment.namespace),
         environment: environment.clone(),
         failing: None,
+        retained: None,
     };
     tokio::spawn(keeper.keep());
     let instance = Instance {

@@ -7,6 +7,7 @@ pub mod labels;
 pub mod names;
 pub mod owned;
 pub mod reason;
+pub mod retention;
 pub mod schedule;
 #[cfg(feature = "testing")]
 pub mod testing;

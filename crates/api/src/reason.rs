@@ -100,6 +100,10 @@ reasons! {
     VerifiedBackupOld,
     /// Backups are not verified, because the spec says so.
     VerificationOff,
+    /// Retention is carried out, but nobody knows what the archive is worth: no backup was verified, or none for long, or one can't be understood.
+    RetentionHeld,
+    /// What retention removes can't be removed from the object store, or nobody says that it is.
+    RetentionFailing,
     /// The cluster is being deleted.
     Deleting,
 }

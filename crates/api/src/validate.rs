@@ -4,6 +4,7 @@
 //! months ever meets a day), and an object may have been stored under an older CRD or with the CRD's rules removed. Never:
 //! panics or corrects; a bad value is named with its field and the fix, and acting on the spec waits.
 
+use crate::retention::{self, Policy};
 use crate::schedule::{Schedule, Wrong};
 use crate::v1::{BackupStore, DurabilityMode, PostgresCluster};
 use crate::{owned, versions};
@@ -71,16 +72,8 @@ fn schedule(expression: &str) -> Option<Invalid> {
     Some(Invalid::new("spec.backup.schedule", expression, fix))
 }
 
-fn retention(length: &str) -> Option<Invalid> {
-    let number = length.strip_suffix(['h', 'd', 'w', 'm', 'y']).unwrap_or_default();
-    let digits = (1..=4).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
-    (!digits || number.starts_with('0')).then(|| {
-        Invalid::new(
-            "spec.backup.retention",
-            length,
-            "is no length of time: write a number and h, d, w, m or y, such as 7d",
-        )
-    })
+fn retention(text: &str) -> Option<Invalid> {
+    text.parse::<Policy>().is_err().then(|| Invalid::new("spec.backup.retention", text, retention::FIX))
 }
 
 /// What any agent would fail at, over and over. What the store itself refuses is known only there.
@@ -158,8 +151,10 @@ mod tests {
     #[case("0d")]
     #[case("d")]
     #[case("12345d")]
+    #[case("7")]
+    #[case("7d,10")]
     #[case("")]
-    fn what_is_no_length_of_time_is_named(#[case] length: &str) {
+    fn what_is_no_retention_is_named(#[case] length: &str) {
         let message = refused(|spec| length.clone_into(&mut spec.backup.retention));
         assert!(message.contains("spec.backup.retention") && message.contains("7d"), "{message}");
     }

@@ -20,6 +20,8 @@ use crate::wal;
 
 /// Objects that are read at the same time. They are small: it is the way there and back that takes long.
 const PARALLEL: usize = 8;
+/// So many of the newest backups are looked at to see whether something is new.
+const NEWEST: usize = 8;
 
 /// Something that can't be understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,6 +142,36 @@ impl Catalog {
         unreadable.sort_by(|a, b| a.key.cmp(&b.key));
         catalog.unreadable = unreadable;
         Ok(catalog)
+    }
+}
+
+/// What tells cheaply that an archive is no longer as it was: a listing and a few looks, however much is in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Newest {
+    /// The newest whole backup.
+    pub whole: Option<BackupId>,
+    /// The newest that was found good, if it is among the newest at all.
+    pub verified: Option<BackupId>,
+}
+
+impl Newest {
+    /// Of the archive at this root.
+    pub async fn of(archive: &Store) -> Result<Self, StoreError> {
+        let names = archive.directories(BASE).await?;
+        let ids = names.iter().rev().filter_map(|name| name.parse::<BackupId>().ok());
+        let mut newest = Self::default();
+        for id in ids.take(NEWEST) {
+            if archive.size(&id.key(COMMIT)).await?.is_none() {
+                continue;
+            }
+            let verified = archive.size(&id.key(VERIFIED)).await?.is_some();
+            newest.whole.get_or_insert_with(|| id.clone());
+            if verified {
+                newest.verified = Some(id);
+                break;
+            }
+        }
+        Ok(newest)
     }
 }
 

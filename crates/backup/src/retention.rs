@@ -10,15 +10,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::num::NonZeroUsize;
-use std::str::FromStr;
 
 use futures::stream::{self, StreamExt as _};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::{Backup, Catalog};
 use crate::layout::{BackupId, COMMIT, WalFile};
+use crate::record::Commit;
 use crate::store::{Store, StoreError};
+
+pub use bellwether_api::retention::{BadPolicy, Policy};
 
 /// Of backups that were not verified so many of the newest are kept, whatever the policy says: with one a day, a week in which somebody can see the
 /// alarm and repair verification, and a bound on what a year without it costs.
@@ -27,65 +28,6 @@ pub const UNVERIFIED: usize = 7;
 pub const BROKEN_OFF: SignedDuration = SignedDuration::from_hours(24);
 /// Objects that are removed at the same time.
 const PARALLEL: usize = 16;
-
-/// How long backups are kept. Where both are said, whatever either keeps is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// Every moment of the last so long can be reached.
-    Window(SignedDuration),
-    /// So many of the newest.
-    Count(NonZeroUsize),
-    /// Both.
-    Both(SignedDuration, NonZeroUsize),
-}
-
-/// Why a text is no length of time.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{text:?} is no length of time: write a number from 1 to 9999 and h, d, w, m (30 days) or y (365 days), such as 7d"
-)]
-pub struct BadPolicy {
-    text: String,
-}
-
-impl FromStr for Policy {
-    type Err = BadPolicy;
-    /// A window, as it is written in a cluster (`7d`).
-    fn from_str(text: &str) -> Result<Self, BadPolicy> {
-        let bad = || BadPolicy { text: text.to_owned() };
-        let unit = text.chars().last().ok_or_else(bad)?;
-        let number = &text[..text.len() - unit.len_utf8()];
-        let hours = match unit {
-            'h' => 1,
-            'd' => 24,
-            'w' => 7 * 24,
-            'm' => 30 * 24,
-            'y' => 365 * 24,
-            _ => return Err(bad()),
-        };
-        let digits = (1..=4).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
-        match number.parse::<i64>() {
-            Ok(number) if digits && number > 0 => Ok(Self::Window(SignedDuration::from_hours(number * hours))),
-            _ => Err(bad()),
-        }
-    }
-}
-
-impl Policy {
-    fn window(self) -> Option<SignedDuration> {
-        match self {
-            Self::Window(window) | Self::Both(window, _) => Some(window),
-            Self::Count(_) => None,
-        }
-    }
-
-    fn count(self) -> usize {
-        match self {
-            Self::Count(count) | Self::Both(_, count) => count.get(),
-            Self::Window(_) => 0,
-        }
-    }
-}
 
 /// Why a backup is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -173,6 +115,16 @@ impl Plan {
     /// Whether nothing goes.
     pub fn is_empty(&self) -> bool {
         self.backups.is_empty() && self.incomplete.is_empty() && self.log.is_empty()
+    }
+
+    /// Bytes of what goes, in the catalog that this is a plan for.
+    pub fn bytes(&self, catalog: &Catalog) -> u64 {
+        let goes = |id: &BackupId, removals: &[Removal]| removals.iter().any(|removal| removal.id == *id);
+        let whole =
+            catalog.backups.iter().map(|backup| &backup.commit).filter(|commit| goes(&commit.id, &self.backups));
+        let broken = catalog.incomplete.iter().filter(|run| goes(&run.id, &self.incomplete));
+        let log = self.log.iter().filter_map(|file| catalog.wal.get(file));
+        whole.map(Commit::stored).chain(broken.map(|run| run.bytes)).chain(log.copied()).sum()
     }
 
     /// The keys of what goes, in stages: all of one is gone before the next is begun. After each, what looks whole is whole.
@@ -280,7 +232,8 @@ pub async fn apply(archive: &Store, plan: &Plan) -> Result<(), StoreError> {
     for stage in plan.stages() {
         let removals: Vec<_> = stream::iter(stage)
             .map(|key| async move { archive.delete(&key).await })
-            .buffer_unordered(PARALLEL)
+            // In order, so that what fails again and again is told in the same words.
+            .buffered(PARALLEL)
             .collect()
             .await;
         removals.into_iter().collect::<Result<(), _>>()?;

@@ -4,7 +4,7 @@ mod support;
 
 use std::num::NonZeroUsize;
 
-use bellwether_backup::catalog::Catalog;
+use bellwether_backup::catalog::{Catalog, Newest};
 use bellwether_backup::layout::{BackupId, COMMIT, SegmentName, WalFile};
 use bellwether_backup::record::{Commit, FORMAT, Object, VERIFIED, Verified};
 use bellwether_backup::retention::{self, Policy};
@@ -100,6 +100,44 @@ async fn a_removal_that_fails_on_the_way_leaves_nothing_that_looks_whole_and_is_
     assert_eq!(after.backups.iter().map(|backup| &backup.commit.id).collect::<Vec<_>>(), [&new]);
     assert_eq!((after.incomplete.len(), after.wal.len(), after.unreadable.len()), (0, 3, 0));
     assert!(retention::plan(&after, policy, Timestamp::now()).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn note_34_the_newest_verified_backup_and_its_log_outlive_every_policy() {
+    let (_dir, location) = support::directory();
+    let store = Store::open(&location).unwrap();
+    let verified = [backup(&store, 400, 10).await, backup(&store, 300, 20).await];
+    let later = [backup(&store, 200, 30).await, backup(&store, 100, 40).await];
+    for id in &later {
+        store.delete(&id.key(VERIFIED)).await.unwrap();
+    }
+    for policy in ["1h", "1 backup", "1h and 1 backup"] {
+        let catalog = Catalog::read(&store).await.unwrap();
+        let plan = retention::plan(&catalog, policy.parse().unwrap(), Timestamp::now());
+        retention::apply(&store, &plan).await.unwrap();
+        let left = Catalog::read(&store).await.unwrap();
+        let ids: Vec<_> = left.backups.iter().map(|backup| &backup.commit.id).collect();
+        assert_eq!(ids, [&verified[1], &later[0], &later[1]], "{policy}");
+        let first = left.segments().into_iter().next().unwrap();
+        assert_eq!((first.number(SIZE), left.wal.len()), (20, 9), "{policy}: the log from its beginning on");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_newest_is_seen_without_reading_everything() {
+    let (_server, proxy, store) = behind_a_proxy().await;
+    assert_eq!(Newest::of(&store).await.unwrap(), Newest::default());
+    let (old, new) = (backup(&store, 9, 10).await, backup(&store, 1, 20).await);
+    let newest =
+        |whole: &BackupId, verified: &BackupId| Newest { whole: Some(whole.clone()), verified: Some(verified.clone()) };
+    assert_eq!(Newest::of(&store).await.unwrap(), newest(&new, &new));
+    store.delete(&new.key(VERIFIED)).await.unwrap();
+    assert_eq!(Newest::of(&store).await.unwrap(), newest(&new, &old));
+    // One that is being taken is not there yet.
+    store.put_new(&BackupId::at(Timestamp::now()).pack(0), Bytes::from_static(b"pack")).await.unwrap();
+    assert_eq!(Newest::of(&store).await.unwrap(), newest(&new, &old));
+    proxy.fail("HEAD", &new.key(COMMIT), Fault::Unavailable, usize::MAX);
+    assert!(Newest::of(&store).await.is_err(), "an answer that failed is not one that nothing is there");
 }
 
 #[tokio::test(flavor = "multi_thread")]

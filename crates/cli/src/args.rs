@@ -1,9 +1,11 @@
 //! The command line.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use bellwether_backup::retention::Policy;
 use bellwether_embedded::range::Range;
 use clap::{Args, Parser, Subcommand};
 
@@ -63,7 +65,7 @@ pub enum Role {
     /// Let PostgreSQL run again on an instance that was fenced
     #[command(after_long_help = exit::HELP)]
     Unfence(Unfence),
-    /// Take backups of a cluster
+    /// Take backups of a cluster, and remove old ones
     #[command(subcommand, after_long_help = exit::HELP)]
     Backup(Backup),
     /// List backups: those of a namespace, or with --from all that an object store holds, without Kubernetes
@@ -148,6 +150,12 @@ pub enum Backup {
     /// It is complete when all of it is in the store, with every segment of the log that it needs: each is read back. With --verify it is then
     /// restored in a pod of its own and checked, and this waits for that too.
     Now(BackupNow),
+    /// Remove from an object store what is not to be kept, without Kubernetes
+    ///
+    /// Clusters do that by themselves, by spec.backup.retention. This is for the archive of one that is gone, and with --dry-run to see what
+    /// a policy would remove: backups, and the log that no kept backup needs. The newest verified backup always stays. Shows what goes, and
+    /// asks for the cluster's name.
+    Prune(Prune),
 }
 
 /// Options of `backup now`.
@@ -164,6 +172,28 @@ pub struct BackupNow {
     /// Where the cluster is.
     #[command(flatten)]
     pub place: Where,
+}
+
+/// Options of `backup prune`.
+#[derive(Clone, Debug, Args)]
+pub struct Prune {
+    /// The cluster, or the directory of its archive as `bellwether backups --from` shows it [default: the only one in the store]
+    pub cluster: Option<String>,
+    /// The store, such as s3://bucket/path; credentials come from the environment (AWS_*, GOOGLE_*, AZURE_*)
+    #[arg(long, value_name = "URL")]
+    pub from: String,
+    /// What is kept, as in spec.backup.retention: 7d, '10 backups', '7d and 10 backups'
+    #[arg(long, required_unless_present = "keep")]
+    pub retention: Option<Policy>,
+    /// Keep so many of the newest backups, too
+    #[arg(long, value_name = "N")]
+    pub keep: Option<NonZeroUsize>,
+    /// Show what would go, and remove nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Don't ask
+    #[arg(short = 'y', long)]
+    pub yes: bool,
 }
 
 /// Options of `backups`.

@@ -12,6 +12,7 @@ mod exit;
 mod failover;
 mod fence;
 mod output;
+mod prune;
 mod roles;
 mod store;
 mod switchover;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Role::Fence(options) => fence::run(&options),
         Role::Unfence(options) => fence::lift(&options),
         Role::Backup(args::Backup::Now(options)) => backup::now(&options),
+        Role::Backup(args::Backup::Prune(options)) => prune::run(&options),
         Role::Backups(options) => backup::list(&options),
         Role::Operator(options) => roles::operator(options),
         Role::Agent => bellwether_agent::agent::main(),

@@ -220,6 +220,9 @@ pub struct Archive {
     pub store: BackupStore,
     /// One life of the database: nobody else ever writes where this one does, also not a cluster that was restored from it.
     pub incarnation: String,
+    /// How long backups and their log are kept (`spec.backup.retention`). Of nothing, as an older operator says it, nothing is removed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub retention: String,
     /// The backup that is to be taken now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<BackupOrder>,
@@ -371,6 +374,40 @@ pub struct Archiving {
     /// Why the log does not get into the store; nothing when it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failing: Option<String>,
+    /// What became of retention; nothing before it was looked at, or by an older agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Retained>,
+}
+
+/// What became of retention, when it was last carried out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Retained {
+    /// What was to be kept, as the agent was told.
+    pub policy: String,
+    /// Why what is to go is still there; nothing when it is gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failing: Option<String>,
+    /// What somebody must know of the archive, though all that may go is gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alarm: Option<String>,
+    /// What went when something last did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub removed: Option<Removed>,
+}
+
+/// What retention removed at a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Removed {
+    /// When all of it was gone.
+    pub at: Option<Timestamp>,
+    /// So many backups, and what was left of so many that were broken off.
+    pub backups: u64,
+    /// So many files of the log.
+    pub log: u64,
+    /// Bytes of all of it in the store.
+    pub bytes: u64,
 }
 
 /// What became of a backup that an instance was told to take.

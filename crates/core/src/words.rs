@@ -23,6 +23,14 @@ pub fn size(bytes: u64) -> String {
     String::new()
 }
 
+/// How many there are of something: `1 backup`, `12 backups`.
+pub fn counted(number: impl Into<u64>, thing: &str) -> String {
+    match number.into() {
+        1 => format!("1 {thing}"),
+        number => format!("{number} {thing}s"),
+    }
+}
+
 /// A length of time in its two largest units: `8s`, `1m 12s`, `2h 3m`, `1d 4h`.
 pub fn duration(length: SignedDuration) -> String {
     let seconds = length.as_secs().max(0);
@@ -43,6 +51,11 @@ mod tests {
     fn a_size_has_one_digit_behind_the_point_and_the_unit_that_fits() {
         let told = [0, 1023, 1024, 1_048_524, 1_048_575, 1_288_490_189, 5_497_558_138_880, u64::MAX].map(size);
         assert_eq!(told, ["0 B", "1023 B", "1.0 KiB", "1023.9 KiB", "1.0 MiB", "1.2 GiB", "5.0 TiB", "16.0 EiB"]);
+    }
+
+    #[test]
+    fn one_is_not_several() {
+        assert_eq!([0u64, 1, 2].map(|number| counted(number, "backup")), ["0 backups", "1 backup", "2 backups"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bellwether_api::v1::InstanceRole;
-use bellwether_core::contract::{Archive, Archiving, BackupOrder, BackupReport, BackupState, Leader};
+use bellwether_core::contract::{Archive, Archiving, BackupOrder, BackupReport, BackupState, Leader, Retained};
 use bellwether_core::fact::Fact;
 use bellwether_runtime::telemetry;
 use k8s_openapi::api::core::v1::Secret;
@@ -69,6 +69,8 @@ pub struct Keeper {
     pub secrets: Api<Secret>,
     /// What was said last of the archive: why it fails, if it does.
     pub failing: Option<Option<String>>,
+    /// What was said last of retention.
+    pub retained: Option<Retained>,
 }
 
 /// Why the archiver does not run.
@@ -98,6 +100,9 @@ struct Archiver {
 struct Told {
     follows: Option<Option<Leader>>,
     order: Option<BackupOrder>,
+    /// All that is known of the archive, if this instance removes what is not to be kept there. Whatever of it changes is a reason to look: an order that is gone
+    /// is a backup that is over.
+    retain: Option<Archive>,
 }
 
 impl Keeper {
@@ -117,6 +122,8 @@ impl Keeper {
                 Ok(never) => match never {},
                 Err(stopped) => stopped,
             };
+            // Whoever comes after it looks for itself, perhaps at another store.
+            self.retained = None;
             if matches!(stopped, Stopped::Another) {
                 continue;
             }
@@ -185,6 +192,13 @@ impl Keeper {
                 }
                 archiver.tell(&Tell::Take(now.order.clone())).await.map_err(|_| Stopped::Ended)?;
             }
+            if now.retain != told.retain {
+                // What became of it when it led before is old.
+                self.retained.take_if(|_| now.retain.is_some() != told.retain.is_some());
+                let policy = now.retain.as_ref().map(|archive| archive.retention.clone());
+                let policy = policy.filter(|policy| !policy.is_empty());
+                archiver.tell(&Tell::Retain(policy)).await.map_err(|_| Stopped::Ended)?;
+            }
             told = now;
         }
     }
@@ -198,7 +212,10 @@ impl Keeper {
             None => None,
         };
         let mine = |order: &&BackupOrder| order.instance == self.environment.instance;
-        Told { follows, order: archive.order.as_ref().filter(mine).cloned() }
+        let order = archive.order.as_ref().filter(mine).cloned();
+        // One at a time removes: who leads, and no longer than that is certain.
+        let retain = (follows == Some(None)).then(|| archive.clone());
+        Told { follows, order, retain }
     }
 
     fn still_holds(&self, setup: &Setup, archive: &Archive) -> bool {
@@ -260,6 +277,7 @@ impl Keeper {
     fn hear(&mut self, line: &str) {
         match serde_json::from_str(line) {
             Ok(Said::Archiving(failing)) => self.failing = Some(failing),
+            Ok(Said::Retained(retained)) => self.retained = Some(*retained),
             Ok(Said::Backup(backup)) => self.board.report(|report| report.backup = Some(*backup)),
             Err(error) => tracing::error!(%error, line, "the archiver says what nobody understands"),
         }
@@ -270,7 +288,7 @@ impl Keeper {
         self.board.report(|report| {
             let leads = report.role == Some(InstanceRole::Primary);
             let said = self.failing.clone().filter(|_| leads);
-            report.archiving = said.map(|failing| Archiving { failing });
+            report.archiving = said.map(|failing| Archiving { failing, retention: self.retained.clone() });
         });
     }
 
@@ -287,7 +305,7 @@ impl Keeper {
     }
 
     fn nothing_to_say(&mut self) {
-        self.failing = None;
+        (self.failing, self.retained) = (None, None);
         self.board.report(|report| {
             report.archiving = None;
             report.backup = None;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use bellwether_core::contract::{BackupOrder, BackupReport, Leader};
+use bellwether_core::contract::{BackupOrder, BackupReport, Leader, Retained};
 use bellwether_core::wal::SystemIdentifier;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,8 @@ pub enum Tell {
     Follows(Option<Leader>),
     /// The backup that is to be taken; nothing ends one that is being taken.
     Take(Option<BackupOrder>),
+    /// What is kept in the store, if this instance is the one that removes the rest: it leads. Told again whenever something about backups may be new.
+    Retain(Option<String>),
 }
 
 /// What the archiver says.
@@ -28,6 +30,8 @@ pub enum Said {
     Archiving(Option<String>),
     /// How far a backup is.
     Backup(Box<BackupReport>),
+    /// What became of retention.
+    Retained(Box<Retained>),
 }
 
 /// Where everything is and goes.

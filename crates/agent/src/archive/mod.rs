@@ -1,8 +1,8 @@
 //! Backups and the archive of the log, in a process beside the agent.
 //!
 //! ```text
-//!  agent ──────── Tell: store, role, order ───────► archiver ──► object store
-//!    ▲ └────────◄ Said: failing or not, backup ◄──────┘ ▲
+//!  agent ──────── Tell: store, role, order … ─────► archiver ──► object store
+//!    ▲ └────────◄ Said: failing or not, backup … ◄────┘ ▲
 //!    │ guards                                            │ a line for each file, through a socket
 //!  PostgreSQL ── archive_command: `bellwether archive-wal` ┘
 //! ```
@@ -13,7 +13,7 @@
 //! | part | runs in |
 //! |---|---|
 //! | [`keeper`] | the agent: starts it, tells it, listens to it |
-//! | [`process`], [`serve`], [`take`] | the archiver |
+//! | [`process`], [`serve`], [`take`], [`retain`] | the archiver |
 //! | [`command`] | a child of PostgreSQL, for each file |
 //! | [`verify`] | a pod of its own, for each backup that is verified |
 //!
@@ -25,6 +25,7 @@ pub mod keeper;
 pub mod message;
 mod place;
 pub mod process;
+mod retain;
 mod serve;
 mod take;
 pub mod verify;

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::message::{Said, Setup, Tell};
-use super::{serve, take};
+use super::{retain, serve, take};
 
 /// The hidden role's name.
 pub const ROLE: &str = "archiver";
@@ -40,6 +40,8 @@ pub(super) struct Parts {
     pub archive: watch::Receiver<Option<Arc<Open>>>,
     /// Whom this instance follows; nothing while nobody said.
     pub follows: watch::Receiver<Option<Option<Leader>>>,
+    /// What is kept in the store, if this instance is to remove the rest.
+    pub retain: watch::Receiver<Option<String>>,
     /// What the agent is told.
     pub said: mpsc::UnboundedSender<Said>,
 }
@@ -86,6 +88,7 @@ async fn run() -> std::io::Result<()> {
     let (said, saying) = mpsc::unbounded_channel();
     tokio::spawn(speak(saying));
     let (follows, followed) = watch::channel(None);
+    let (retain, retained) = watch::channel(None);
     let mut parts = None;
     let mut backup: Option<JoinHandle<()>> = None;
     while let Some(tell) = told.recv().await {
@@ -93,12 +96,15 @@ async fn run() -> std::io::Result<()> {
             Tell::Setup(setup) => {
                 let (opened, archive) = watch::channel(None);
                 let setup = Arc::new(*setup);
-                let now = Parts { setup, archive, follows: followed.clone(), said: said.clone() };
+                let (follows, retain) = (followed.clone(), retained.clone());
+                let now = Parts { setup, archive, follows, retain, said: said.clone() };
                 tokio::spawn(open(now.clone(), opened));
+                tokio::spawn(retain::retain(now.clone()));
                 serve::listen(now.clone())?;
                 parts = Some(now);
             }
             Tell::Follows(leader) => drop(follows.send_replace(Some(leader))),
+            Tell::Retain(policy) => drop(retain.send_replace(policy)),
             Tell::Take(order) => {
                 if let Some(earlier) = backup.take() {
                     earlier.abort();

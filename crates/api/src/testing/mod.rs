@@ -156,7 +156,8 @@ fn backup() -> impl Strategy<Value = BackupPolicy> {
             let credentials = secret.map(|name| SecretName { name });
             BackupStore { url, credentials, ..BackupStore::default() }
         });
-    (schedules(), "[1-9][0-9]{0,3}[hdwmy]", option::of(store), verification()).prop_map(
+    let retention = "[1-9][0-9]{0,3}[hdwmy]( and [1-9][0-9]{0,3} backups?)?|[1-9][0-9]{0,3} backups?";
+    (schedules(), retention, option::of(store), verification()).prop_map(
         |(schedule, retention, store, verification)| BackupPolicy { schedule, retention, store, verification },
     )
 }

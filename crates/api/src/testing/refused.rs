@@ -149,7 +149,9 @@ fn retentions() -> Vec<Refusal> {
         let words = ["spec.backup.retention", &quoted(retention), "such as 7d"];
         Refusal::of(format!("retention: {retention}"), &spec, &words)
     };
-    ["7 days", "7", "0d", "7D", "1w2d"].into_iter().map(row).collect()
+    let both = ["7d,10", "7d and 10", "10 backups and 7d", "7d and 7d"];
+    let counts = ["10", "0 backups", "10backups", "10000 backups", "10 Backups"];
+    ["7 days", "7", "0d", "7D", "1w2d"].into_iter().chain(counts).chain(both).map(row).collect()
 }
 
 fn stores() -> Vec<Refusal> {

@@ -105,7 +105,7 @@ pub fn fields() -> Vec<Field> {
         field("spec.durability.mode", json!({}), NoRestart, vec![]),
         field("spec.backup", json!({}), Group, vec![]),
         field("spec.backup.schedule", text(128), NoRestart, schedule::rules()),
-        field("spec.backup.retention", text(16), NoRestart, rules::retention()),
+        field("spec.backup.retention", text(32), NoRestart, rules::retention()),
         field("spec.backup.store", json!({}), Restart, vec![]),
         field("spec.backup.store.url", text(512), NoRestart, rules::store_url()),
         field("spec.backup.store.endpoint", text(512), NoRestart, rules::store_endpoint()),

@@ -38,8 +38,10 @@ pub struct BackupPolicy {
     /// (`0 2 31 2 *`) is refused.
     #[serde(default = "default_schedule")]
     pub schedule: String,
-    /// How long backups are kept: a number and a unit, `h` hours, `d` days, `w` weeks, `m` months (30 days) or `y` years
-    /// (365 days): `7d`, `4w`, `12m`. Within that time the cluster can be restored to any moment.
+    /// How long backups are kept, or how many. A length of time is a number and a unit, `h` hours, `d` days, `w` weeks, `m` months (30 days) or
+    /// `y` years (365 days): `7d`, `4w`, `12m`; within that time the cluster can be restored to any moment. A number of backups is written
+    /// `10 backups`: the newest so many are kept. Both are written `7d and 10 backups`: what either keeps is kept. What no kept backup needs is
+    /// removed from the store, with its log; never the newest backup that was verified, whatever this says.
     #[serde(default = "default_retention")]
     pub retention: String,
     /// The object store that backups and the log go to. Left out, nothing is backed up in this release.

@@ -5,6 +5,7 @@
 
 use super::rule::{Rule, literal, literals};
 use crate::owned::{TOPICS, Topic};
+use crate::retention::FIX;
 
 /// Rules on the object as a whole.
 pub fn cluster() -> Vec<Rule> {
@@ -198,9 +199,8 @@ pub fn pg_hba_line() -> Vec<Rule> {
 pub fn retention() -> Vec<Rule> {
     vec![Rule::on(
         "spec.backup.retention",
-        "self.matches('^[1-9][0-9]{0,3}[hdwmy]$')",
-        "is no length of time: write a number from 1 to 9999 and a unit without a space, h for hours, d for days, w for \
-         weeks, m for months of 30 days or y for years, such as 7d",
+        "self.matches('^([1-9][0-9]{0,3}[hdwmy]( and [1-9][0-9]{0,3} backups?)?|[1-9][0-9]{0,3} backups?)$')",
+        FIX,
     )]
 }
 

@@ -41,6 +41,17 @@ fn a_small_manifest_gets_safe_defaults(#[case] spec: Value, #[case] wanted: Valu
     assert_eq!(spec["bootstrap"]["initdb"]["dataChecksums"], true);
 }
 
+#[rstest]
+#[case("1h")]
+#[case("9999y")]
+#[case("1 backup")]
+#[case("9999 backups")]
+#[case("7d and 10 backups")]
+fn a_retention_is_a_time_a_number_of_backups_or_both(#[case] retention: &str) {
+    let object = manifest(&json!({ "backup": { "retention": retention } }));
+    assert_eq!(refusals(&object, None), [""; 0]);
+}
+
 #[test]
 fn the_types_and_the_schema_have_the_same_defaults() {
     let by_schema = stored(&manifest(&json!({})));

@@ -1,10 +1,10 @@
 //! The rules, one by one; and for random archives, that a plan removes nothing that they protect.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 
 use bellwether_core::wal::{Lsn, Timeline};
 use proptest::prelude::*;
-use rstest::rstest;
 
 use super::*;
 use crate::catalog::{Incomplete, Unreadable};
@@ -56,23 +56,6 @@ fn gone(catalog: &Catalog, plan: &Plan) -> Vec<i64> {
     let ages = plan.backups.iter().map(age).collect();
     assert_eq!(plan.kept.len() + plan.backups.len(), catalog.backups.len());
     ages
-}
-
-#[rstest]
-#[case("7d", 7 * 24)]
-#[case("12h", 12)]
-#[case("4w", 28 * 24)]
-#[case("1m", 30 * 24)]
-#[case("9999y", 9999 * 365 * 24)]
-fn a_window_is_written_as_in_a_cluster(#[case] text: &str, #[case] hours: i64) {
-    assert_eq!(text.parse(), Ok(Policy::Window(SignedDuration::from_hours(hours))));
-}
-
-#[test]
-fn what_is_no_length_of_time_is_refused() {
-    for text in ["", "d", "0d", "7", "7 d", "-7d", "+7d", "7dd", "10000d", "7ä", "7D"] {
-        assert!(text.parse::<Policy>().is_err(), "{text}");
-    }
 }
 
 #[test]

@@ -20,11 +20,11 @@ use crate::store::proxy::{self, Proxy};
 use crate::store::s3::{self, KEY};
 
 /// More than a segment of log.
-const BURST: &str = "insert into burst select n, repeat(md5(n::text), 40) from generate_series(1, 20000) n";
-const TABLE: &str = "create table burst (n int, what text)";
+pub const BURST: &str = "insert into burst select n, repeat(md5(n::text), 40) from generate_series(1, 20000) n";
+pub const TABLE: &str = "create table burst (n int, what text)";
 
 /// A server behind a proxy, and a cluster that archives there.
-async fn archiving(replicas: &str) -> (s3::Server, Proxy, Home) {
+pub async fn archiving(replicas: &str) -> (s3::Server, Proxy, Home) {
     let server = s3::Server::start().await;
     let proxy = Proxy::before(server.address).await;
     let home = Home::up(&["--no-cluster"]).await;
@@ -56,16 +56,16 @@ fn newest() -> String {
     bellwether_postgres::installation::find_all().pop().expect("PostgreSQL is installed").major
 }
 
-async fn backups(home: &Home) -> Api<Backup> {
+pub async fn backups(home: &Home) -> Api<Backup> {
     Api::default_namespaced(home.client().await)
 }
 
-async fn ask_for(home: &Home, name: &str) {
+pub async fn ask_for(home: &Home, name: &str) {
     let backup = Backup::new(name, BackupSpec { cluster: "demo".to_owned(), ..BackupSpec::default() });
     backups(home).await.create(&PostParams::default(), &backup).await.unwrap();
 }
 
-async fn over(home: &Home, name: &str) -> BackupStatus {
+pub async fn over(home: &Home, name: &str) -> BackupStatus {
     let api = backups(home).await;
     let over = || async {
         let status = api.get_opt(name).await.ok()??.status?;
@@ -84,14 +84,14 @@ async fn verified(home: &Home, name: &str) -> BackupStatus {
 }
 
 /// The archive that the cluster has in the store.
-async fn archive(store: &Store) -> Store {
+pub async fn archive(store: &Store) -> Store {
     let names = store.directories("").await.unwrap();
     let [name] = names.iter().filter(|name| *name != "probe").collect::<Vec<_>>()[..] else { panic!("{names:?}") };
     store.below(name)
 }
 
 /// The names of segments in the archive.
-async fn segments(store: &Store) -> BTreeSet<String> {
+pub async fn segments(store: &Store) -> BTreeSet<String> {
     let found = archive(store).await.list("wal").await.unwrap();
     let segment = |key: &str| match WalFile::of_key(key)? {
         WalFile::Segment(name) => Some(name.to_string()),

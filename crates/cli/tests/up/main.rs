@@ -13,6 +13,7 @@ mod idle;
 mod instances;
 mod keep;
 mod kubectl;
+mod retention;
 mod rollout;
 mod scale;
 mod settings;

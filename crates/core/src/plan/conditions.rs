@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use super::rollout::Stage;
 use super::schedule::Cluster;
 use super::status::{Health, Verdict, View};
-use super::{WaitingOn, backed_up, effective_durability, stuck, verified};
+use super::{WaitingOn, backed_up, effective_durability, retained, stuck, verified};
 use crate::fence::Fences;
 use crate::object::Kind;
 use crate::observed::Pod;
@@ -86,6 +86,7 @@ pub(super) fn conditions(view: &View<'_>, phase: Phase, operation: Option<Operat
         backed_up::archiving(view),
         backed_up::backed_up(view),
         verified::verified(view),
+        retained::retained(view),
     ];
     let before = view.before().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let generation = view.parent.cluster.metadata.generation;
@@ -251,16 +252,20 @@ fn accepted(view: &View<'_>) -> Says {
         return says(false, Reason::InvalidSpec, message);
     }
     let idle = not_acted_on(view);
+    if idle.is_empty() {
+        return says(true, Reason::AsSpecified, "accepted, and all of it is acted on".to_owned());
+    }
     says(true, Reason::NotYetActedOn, format!("accepted, but not acted on by this release: {}", idle.join(", ")))
 }
 
-/// Fields that this release stores and ignores. Retention and monitoring are on by default, so the list is never empty.
+/// Fields that this release stores and ignores. Monitoring is on by default, so that the list is rarely empty.
 fn not_acted_on(view: &View<'_>) -> Vec<&'static str> {
     let spec = &view.parent.cluster.spec;
     let mut fields = vec![];
-    // Without a store there is nowhere to put a backup.
-    fields.extend(spec.backup.store.is_none().then_some("spec.backup.schedule"));
-    fields.push("spec.backup.retention");
+    // Without a store there is nowhere to put a backup, and nothing to remove.
+    if spec.backup.store.is_none() {
+        fields.extend(["spec.backup.schedule", "spec.backup.retention"]);
+    }
     fields.extend(spec.monitoring.enabled.then_some("spec.monitoring.enabled"));
     fields.extend((spec.automation.updates != AutomationGate::Auto).then_some("spec.automation.updates"));
     fields

@@ -19,6 +19,7 @@ mod leave;
 mod notes;
 mod orphans;
 mod provision;
+mod retained;
 mod rollout;
 mod schedule;
 mod status;

@@ -224,6 +224,7 @@ fn configuration(
             store,
             // A cluster of the same name that is made anew has a UID of its own, and so has one that is restored from this one's archive.
             incarnation: parent.uid.clone(),
+            retention: spec.backup.retention.clone(),
             order: backups.order.clone(),
         }),
     }
