@@ -5,6 +5,8 @@
 //!
 //! Never: a position called reachable of which a segment is missing, or which is on a way that the backup's timeline does not lead to.
 
+mod report;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -12,6 +14,8 @@ use bellwether_core::wal::{Lsn, Timeline};
 
 use crate::layout::SegmentName;
 use crate::record::Commit;
+
+pub use report::{Leg, legs, without_history};
 
 /// Where a timeline comes from, as its history file says.
 #[derive(Clone, Debug, PartialEq, Eq)]

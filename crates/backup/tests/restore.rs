@@ -12,7 +12,7 @@ use bellwether_backup::base::{needed_segments, seal};
 use bellwether_backup::layout::{BackupId, COMMIT, WalFile};
 use bellwether_backup::record::Commit;
 use bellwether_backup::restore::verify::{Check, Looked, Phase, Query, RunAs, Verification, VerifyError, verify};
-use bellwether_backup::restore::{MARKER, Options, Progress, RestoreError, unpack};
+use bellwether_backup::restore::{Configuration, MARKER, Options, Progress, RestoreError, unpack};
 use bellwether_core::wal::Lsn;
 use bellwether_postgres::Installation;
 use jiff::Timestamp;
@@ -185,6 +185,24 @@ async fn the_log_goes_to_a_volume_of_its_own_when_there_is_one() {
     assert_eq!(std::fs::read_link(target.join("pg_wal")).unwrap(), wal);
     assert!(wal.join("archive_status").is_dir());
     assert!(!target.join(MARKER).exists() && target.join("backup_manifest").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgresql_does_not_start_on_a_copy_whose_configuration_is_aside_until_it_has_another() {
+    let (server, archive, commit) = backed_up().await;
+    let dir = place("bw-restore-");
+    let options = Options { configuration: Configuration::Aside, ..Options::default() };
+    let target = dir.path().join("data");
+    unpack(&commit, &archive.store, &target, &options, &progress()).await.unwrap();
+    let original = std::fs::read(server.data().join("postgresql.conf")).unwrap();
+    assert_eq!(std::fs::read(target.join("postgresql.conf.original")).unwrap(), original);
+    for name in ["postgresql.conf", "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf"] {
+        assert!(!target.join(name).exists(), "{name}");
+    }
+    postgres::give_all_to_postgres(dir.path());
+    let mut postgres = server.program("postgres");
+    let refused = postgres.arg("-D").arg(&target).output().unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("could not access the server configuration file"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,7 @@
 //! The command line.
 
+mod restore;
+
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -10,6 +12,8 @@ use bellwether_embedded::range::Range;
 use clap::{Args, Parser, Subcommand};
 
 use crate::exit;
+
+pub use restore::{Gaps, Restore, Source, Target, Verify, Wal, Which};
 
 const EXAMPLES: &str = "Begin here:
   bellwether try                     a three-instance PostgreSQL on this machine, checked, measured, and gone again
@@ -71,6 +75,15 @@ pub enum Role {
     /// List backups: those of a namespace, or with --from all that an object store holds, without Kubernetes
     #[command(after_long_help = exit::HELP)]
     Backups(Backups),
+    /// Get a database back from an object store, to any moment, without Kubernetes
+    ///
+    /// Unpacks a backup into a directory, and writes down the recovery that PostgreSQL does when it is started there. Starts nothing. What is known not to lead to the target is
+    /// refused before anything is made.
+    #[command(after_long_help = exit::HELP)]
+    Restore(Restore),
+    /// Look at the log in an object store
+    #[command(subcommand, after_long_help = exit::HELP)]
+    Wal(Wal),
     /// Inside a cluster: run the operator, against the API that KUBECONFIG or the pod's service account names
     Operator(Operator),
     /// Inside a cluster: run PostgreSQL, as PID 1 of a database pod; configured by its environment
@@ -156,6 +169,11 @@ pub enum Backup {
     /// a policy would remove: backups, and the log that no kept backup needs. The newest verified backup always stays. Shows what goes, and
     /// asks for the cluster's name.
     Prune(Prune),
+    /// Restore a backup apart from everything, without Kubernetes, and have PostgreSQL look whether it is one
+    ///
+    /// Every file against PostgreSQL's manifest, the recovery to the backup's end, tables and indexes, the checksums of every page. That it was found good is written beside it into
+    /// the store; the restored copy is removed.
+    Verify(Verify),
 }
 
 /// Options of `backup now`.
@@ -364,7 +382,7 @@ mod tests {
     #[test]
     fn the_hidden_roles_are_not_in_the_help() {
         let help = Cli::command().render_long_help().to_string();
-        for hidden in ["guard", "pod-exec"] {
+        for hidden in ["guard", "pod-exec", "restore-wal"] {
             assert!(!help.contains(hidden), "{hidden} is in the help");
         }
         assert!(help.contains("Exit codes"), "{help}");

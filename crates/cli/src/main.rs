@@ -1,8 +1,9 @@
 //! `bellwether`: one binary, several roles.
 //!
-//! The roles that only exist between two processes (guard, guard-exec, archiver, archive-wal, pod-exec), and the one of a pod that verifies a backup, are told apart before anything else is set up:
+//! The roles that only exist between two processes (guard, guard-exec, archiver, archive-wal, restore-wal, pod-exec), and the one of a pod that verifies a backup, are told apart before anything else is set up:
 //! they must work when memory is short, and have nothing to configure.
 
+mod archive;
 mod args;
 mod backup;
 mod bring_up;
@@ -13,14 +14,18 @@ mod failover;
 mod fence;
 mod output;
 mod prune;
+mod restore;
 mod roles;
 mod store;
 mod switchover;
 mod trial;
+mod verify;
+mod wal;
 
 use std::process::ExitCode;
 
-use bellwether_agent::{archive, guard};
+use bellwether_agent::archive as archiving;
+use bellwether_agent::guard;
 use bellwether_core::contract::VERIFY_ROLE;
 use bellwether_embedded::spawn;
 use clap::Parser;
@@ -33,9 +38,10 @@ fn main() -> ExitCode {
         match role.as_str() {
             guard::ROLE => return guard::main(rest),
             guard::exec::ROLE => return guard::exec::main(rest),
-            archive::command::ROLE => return archive::command::main(rest),
-            archive::process::ROLE => return archive::process::main(),
-            VERIFY_ROLE => return archive::verify::main(),
+            archiving::command::ROLE => return archiving::command::main(rest),
+            archiving::restore_wal::ROLE => return archiving::restore_wal::main(rest),
+            archiving::process::ROLE => return archiving::process::main(),
+            VERIFY_ROLE => return archiving::verify::main(),
             spawn::STAGE => return roles::pod_exec(rest),
             _ => {}
         }
@@ -50,7 +56,10 @@ fn main() -> ExitCode {
         Role::Unfence(options) => fence::lift(&options),
         Role::Backup(args::Backup::Now(options)) => backup::now(&options),
         Role::Backup(args::Backup::Prune(options)) => prune::run(&options),
+        Role::Backup(args::Backup::Verify(options)) => verify::run(&options),
         Role::Backups(options) => backup::list(&options),
+        Role::Restore(options) => restore::run(&options),
+        Role::Wal(args::Wal::Gaps(options)) => wal::gaps(&options),
         Role::Operator(options) => roles::operator(options),
         Role::Agent => bellwether_agent::agent::main(),
         Role::InstallAgent(options) => roles::install_agent(&options),

@@ -24,7 +24,7 @@ pub fn line(program: &Path, socket: &Path) -> String {
 }
 
 /// A word of a shell, in which `%` means itself to PostgreSQL.
-fn word(path: &Path) -> String {
+pub(super) fn word(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''").replace('%', "%%"))
 }
 

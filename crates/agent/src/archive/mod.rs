@@ -15,6 +15,7 @@
 //! | [`keeper`] | the agent: starts it, tells it, listens to it |
 //! | [`process`], [`serve`], [`take`], [`retain`] | the archiver |
 //! | [`command`] | a child of PostgreSQL, for each file |
+//! | [`restore_wal`] | the way back: a child of PostgreSQL while it recovers |
 //! | [`verify`] | a pod of its own, for each backup that is verified |
 //!
 //! Never: PostgreSQL told that a file is safe before the store has acknowledged it; a secret in arguments, environment or a log; the archiver
@@ -25,6 +26,7 @@ pub mod keeper;
 pub mod message;
 mod place;
 pub mod process;
+pub mod restore_wal;
 mod retain;
 mod serve;
 mod take;

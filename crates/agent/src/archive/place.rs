@@ -23,7 +23,7 @@ pub(super) fn mounted(directory: &Path) -> io::Result<BTreeMap<String, String>> 
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         // A kubelet keeps editions of the files under such names.
-        if !name.starts_with("..") {
+        if !name.starts_with('.') {
             contents.insert(name, std::fs::read_to_string(entry.path())?);
         }
     }

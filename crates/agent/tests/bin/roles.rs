@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         Some((role, rest)) if role == guard::ROLE => guard::main(rest),
         Some((role, rest)) if role == guard::exec::ROLE => guard::exec::main(rest),
         Some((role, rest)) if role == archive::command::ROLE => archive::command::main(rest),
+        Some((role, rest)) if role == archive::restore_wal::ROLE => archive::restore_wal::main(rest),
         Some((role, _)) if role == archive::process::ROLE => archive::process::main(),
         Some((role, rest)) if role == "supervise" => supervise(rest),
         _ => agent::main(),

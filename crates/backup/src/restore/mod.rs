@@ -1,11 +1,15 @@
-//! Unpacks a backup into a data directory, and starts one apart from everything to see whether it is a backup.
+//! Unpacks a backup into a data directory, makes that recover to a moment, and starts one apart from everything to see whether it is a backup.
 //!
 //! From a commit and the objects that it names, nothing of which is believed before it was checked: every object against its digest, every path
 //! against leaving its directory, every part of a file against its neighbours. Never: a directory touched in which there is anything; half a
 //! copy that looks whole ([`MARKER`] goes last, and until then `pg_control` has another name, so that PostgreSQL refuses it too).
 
+pub mod apart;
 mod arriving;
+pub mod choose;
 mod files;
+pub mod owner;
+pub mod ready;
 pub mod recovery;
 mod target;
 #[cfg(test)]
@@ -33,6 +37,16 @@ pub const MARKER: &str = "bellwether.restoring";
 /// Pieces of an object that are on their way from the store to whoever unpacks it.
 const ON_THE_WAY: usize = 8;
 
+/// What becomes of the original's configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Configuration {
+    /// It is where it was. PostgreSQL would act by it.
+    #[default]
+    InPlace,
+    /// Under other names ([`apart::ORIGINAL`]): PostgreSQL does not start there until somebody writes another ([`ready`]).
+    Aside,
+}
+
 /// Where a backup goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -42,12 +56,14 @@ pub struct Options {
     pub tablespaces: BTreeMap<u32, PathBuf>,
     /// Where the write-ahead log goes when it has a volume of its own.
     pub wal_dir: Option<PathBuf>,
+    /// What becomes of the original's configuration.
+    pub configuration: Configuration,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { workers, tablespaces: BTreeMap::new(), wal_dir: None }
+        Self { workers, tablespaces: BTreeMap::new(), wal_dir: None, configuration: Configuration::default() }
     }
 }
 

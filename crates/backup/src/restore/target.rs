@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use bellwether_postgres::file::is_absent_or_empty;
 
-use super::{MARKER, Options, RestoreError, io_error};
+use super::{Configuration, MARKER, Options, RestoreError, apart, io_error};
 use crate::record::Tablespace;
 
 /// What only PostgreSQL's own user may enter; it starts in no other.
@@ -26,6 +26,7 @@ pub(super) struct Directories {
     pub data: PathBuf,
     /// By OID.
     pub tablespaces: Vec<u32>,
+    configuration: Configuration,
     /// Everything that is on a file system of its own, perhaps.
     places: Vec<PathBuf>,
 }
@@ -64,11 +65,17 @@ impl Directories {
             link(place, &data.join("pg_tblspc").join(oid.to_string()))?;
         }
         let places = places.into_iter().map(Path::to_owned).collect();
-        Ok(Self { data: data.to_owned(), tablespaces: spaces.iter().map(|(oid, _)| *oid).collect(), places })
+        let (tablespaces, configuration) = (spaces.iter().map(|(oid, _)| *oid).collect(), options.configuration);
+        Ok(Self { data: data.to_owned(), tablespaces, configuration, places })
     }
 
     /// Where a file is written that will be `path`.
     pub(super) fn place_of(&self, path: &Path) -> PathBuf {
+        let configures =
+            self.configuration == Configuration::Aside && apart::FILES.iter().any(|file| path == Path::new(file));
+        if configures {
+            return self.data.join(format!("{}{}", path.display(), apart::ORIGINAL));
+        }
         self.data.join(if path == Path::new(CONTROL) { Path::new(CONTROL_HELD) } else { path })
     }
 

@@ -137,6 +137,11 @@ impl Location {
         &self.url
     }
 
+    /// What was said beside its address, by name; credentials are among it.
+    pub fn given(&self) -> &BTreeMap<String, String> {
+        &self.settings
+    }
+
     pub(super) fn patience(&self) -> Patience {
         self.patience
     }

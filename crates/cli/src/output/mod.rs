@@ -5,6 +5,7 @@
 pub mod live;
 pub mod progress;
 pub mod table;
+pub mod transfer;
 
 use std::io::{IsTerminal, Write};
 

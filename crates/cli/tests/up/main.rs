@@ -13,6 +13,10 @@ mod idle;
 mod instances;
 mod keep;
 mod kubectl;
+#[path = "../../../backup/tests/postgres/mod.rs"]
+mod postgres;
+mod restored;
+mod restoring;
 mod retention;
 mod rollout;
 mod scale;

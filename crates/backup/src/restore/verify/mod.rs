@@ -40,8 +40,8 @@ use crate::wal;
 use program::run;
 use scratch::Scratch;
 
+pub use super::owner::RunAs;
 pub use record::record;
-pub use scratch::RunAs;
 
 /// What a backup is checked with.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::{DirBuilderExt as _, lchown};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use tokio::process::{Child, Command};
 
 use super::{RestoreError, VerifyError};
 use crate::restore::io_error;
+use crate::restore::owner::{RunAs, give};
 
 /// What tells a place of ours from a directory that somebody named by mistake.
 const OURS: &str = "bellwether.scratch";
@@ -27,15 +28,6 @@ const FAREWELL: Duration = Duration::from_secs(10);
 /// How often it is tried to remove a directory in which somebody still writes.
 const ATTEMPTS: u32 = 20;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
-
-/// Who PostgreSQL runs as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunAs {
-    /// The user.
-    pub uid: u32,
-    /// The group.
-    pub gid: u32,
-}
 
 /// Makes a program of PostgreSQL's run as somebody, from where everybody may be.
 pub(super) fn run_as(command: &mut Command, who: Option<RunAs>) {
@@ -203,17 +195,4 @@ fn remove(places: &[PathBuf]) {
             None => tracing::warn!(place = %place.display(), "a verification left something that still grows"),
         }
     }
-}
-
-fn give(path: &Path, who: RunAs) -> Result<(), RestoreError> {
-    let given = |path: &Path| lchown(path, Some(who.uid), Some(who.gid));
-    given(path).map_err(|cause| io_error("change the owner of", path, cause))?;
-    // Links are not followed: what they lead to is in here by itself.
-    if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
-        let entries = fs::read_dir(path).map_err(|cause| io_error("look into", path, cause))?;
-        for entry in entries {
-            give(&entry.map_err(|cause| io_error("look into", path, cause))?.path(), who)?;
-        }
-    }
-    Ok(())
 }

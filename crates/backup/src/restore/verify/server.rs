@@ -1,17 +1,13 @@
 //! Starts PostgreSQL on what was unpacked, apart from everything, and says where its recovery ended.
 //!
-//! The configuration of the original counts for nothing here: it would send the log to the original's archive, follow its primary, listen on its
-//! addresses. What is in the database itself would act too once the copy accepts writes: subscriptions would take changes from their publishers
-//! that the original then never gets. So there is no worker for those, none of anybody's libraries, and no network.
+//! Nothing of the original's configuration counts here ([`apart`]), there are none of anybody's libraries, and there is no network.
 //!
 //! Never: anything outside of the scratch directory changed by a database that is only being looked at.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::time::Duration;
 
 use bellwether_core::wal::{Lsn, Timeline};
-use bellwether_postgres::conf::MAX_WAL_SENDERS;
 use bellwether_postgres::control;
 use bellwether_postgres::sql::POSTGRES_DATABASE;
 use bellwether_postgres::wal::forks;
@@ -20,8 +16,8 @@ use super::scratch::Scratch;
 use super::{Check, VerifyError, program};
 use crate::base::protocol::{Connection, ProtocolError, Purpose};
 use crate::record::Commit;
-use crate::restore::io_error;
-use crate::restore::recovery::{Along, BadRecovery, Including, LEFT_OVER, Recovery, SIGNAL, Target, Then, quoted};
+use crate::restore::apart;
+use crate::restore::recovery::{Along, Including, Recovery, Target, Then};
 
 /// In a directory of its own, any number is free.
 pub(super) const PORT: u16 = 5432;
@@ -92,9 +88,8 @@ async fn configure(commit: &Commit, check: &Check<'_>, scratch: &Scratch) -> Res
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into();
     settings.extend(check.parameters.clone());
-    // A standby whose own are below these does not become readable.
-    settings.extend(control.written_with.iter().map(|(name, value)| (name.clone(), value.to_string())));
-    settings.extend(owned(scratch).map(|(name, value)| (name.to_owned(), value)));
+    settings.extend(apart::least(&control));
+    settings.extend(apart::owned().chain(owned(scratch)).map(|(name, value)| (name.to_owned(), value)));
 
     let command = check.restore_command.clone();
     let wal = scratch.wal().display().to_string().replace('%', "%%").replace('\'', r"'\''");
@@ -109,57 +104,14 @@ async fn configure(commit: &Commit, check: &Check<'_>, scratch: &Scratch) -> Res
         along: Along::Timeline(along),
         then: Then::Pause,
     };
-    let bad = |error: BadRecovery| VerifyError::Io {
-        what: error.to_string(),
-        cause: std::io::ErrorKind::InvalidInput.into(),
-    };
-    let mut text: String = settings.iter().map(|(name, value)| format!("{name} = {}\n", quoted(value))).collect();
-    text.push_str(&recovery.lines().map_err(bad)?);
-
-    let write = |name: &str, text: &str| {
-        let path = data.join(name);
-        fs::write(&path, text).map_err(|cause| io_error("write", &path, cause))
-    };
-    for name in LEFT_OVER {
-        match fs::remove_file(data.join(name)) {
-            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
-                return Err(io_error("remove", &data.join(name), cause).into());
-            }
-            _ => {}
-        }
-    }
-    write("postgresql.conf", &text)?;
-    write("postgresql.auto.conf", "")?;
-    write("pg_hba.conf", "local all all trust\n")?;
-    write("pg_ident.conf", "")?;
-    write(SIGNAL, "")?;
+    let lines: String = settings.iter().map(|(name, value)| apart::line(name, value)).collect();
+    apart::write(&data, &lines, &recovery, "local all all trust\n")?;
     scratch.give_to(check.run_as).await
 }
 
-/// What keeps it apart. No parameter of anybody's changes these.
+/// What concerns only a server that is looked at and thrown away.
 fn owned(scratch: &Scratch) -> impl Iterator<Item = (&'static str, String)> {
-    let fixed = [
-        ("listen_addresses", ""),
-        ("unix_socket_permissions", "0700"),
-        ("ssl", "off"),
-        ("archive_mode", "off"),
-        ("hot_standby", "on"),
-        ("primary_conninfo", ""),
-        ("primary_slot_name", ""),
-        ("synchronous_standby_names", ""),
-        // Without these, nothing takes anything from a publisher.
-        ("max_logical_replication_workers", "0"),
-        ("wal_level", "replica"),
-        ("restart_after_crash", "off"),
-        ("logging_collector", "off"),
-        ("log_destination", "stderr"),
-        // It is thrown away.
-        ("fsync", "off"),
-    ];
-    let placed = [
-        ("port", PORT.to_string()),
-        ("max_wal_senders", MAX_WAL_SENDERS.to_string()),
-        ("unix_socket_directories", scratch.socket_dir().display().to_string()),
-    ];
+    let fixed = [("listen_addresses", ""), ("restart_after_crash", "off"), ("fsync", "off")];
+    let placed = [("port", PORT.to_string()), ("unix_socket_directories", scratch.socket_dir().display().to_string())];
     fixed.into_iter().map(|(name, value)| (name, value.to_owned())).chain(placed)
 }
