@@ -117,7 +117,8 @@ async fn the_smallest_manifest_is_accepted_and_gets_defaults(w: World) {
 
 async fn the_smallest_manifest_with_a_backup_is_accepted(w: World) {
     let spec = accepts(&w, &json!({"replicas": 3, "backup": {"schedule": "0 4 * * *", "retention": "14d"}})).await;
-    assert_eq!(spec["backup"], json!({"schedule": "0 4 * * *", "retention": "14d"}));
+    assert_eq!((&spec["backup"]["schedule"], &spec["backup"]["retention"]), (&json!("0 4 * * *"), &json!("14d")));
+    assert_eq!(spec["backup"]["verification"], json!({"policy": "scheduled"}));
 }
 
 async fn the_manifest_of_our_first_users_is_accepted(w: World) {
