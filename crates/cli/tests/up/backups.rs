@@ -25,6 +25,11 @@ pub const TABLE: &str = "create table burst (n int, what text)";
 
 /// A server behind a proxy, and a cluster that archives there.
 pub async fn archiving(replicas: &str) -> (s3::Server, Proxy, Home) {
+    archiving_and_verifying(replicas, "scheduled").await
+}
+
+/// The same, with this policy of verification.
+pub async fn archiving_and_verifying(replicas: &str, policy: &str) -> (s3::Server, Proxy, Home) {
     let server = s3::Server::start().await;
     let proxy = Proxy::before(server.address).await;
     let home = Home::up(&["--no-cluster"]).await;
@@ -40,7 +45,7 @@ pub async fn archiving(replicas: &str) -> (s3::Server, Proxy, Home) {
         "apiVersion": "bellwether.dev/v1", "kind": "PostgresCluster", "metadata": {"name": "demo"},
         "spec": {
             "version": newest(), "replicas": replicas.parse::<i32>().unwrap(),
-            "backup": {"store": {
+            "backup": {"verification": {"policy": policy}, "store": {
                 "url": format!("s3://{}/prod", s3::BUCKET),
                 "endpoint": format!("http://{}", proxy.address),
                 "credentials": {"name": "s3"},

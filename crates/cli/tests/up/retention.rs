@@ -15,7 +15,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{json, to_vec};
 
-use crate::backups::{BURST, TABLE, archive, archiving, ask_for, backups, over};
+use crate::backups::{BURST, TABLE, archive, archiving_and_verifying, ask_for, backups, over};
 use crate::home::{BELLWETHER, Home, eventually};
 use crate::store::proxy::Fault;
 use crate::store::s3::{self, KEY};
@@ -92,7 +92,7 @@ async fn numbers(archive: &Store) -> Vec<u64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn note_34_what_is_too_much_goes_and_the_newest_verified_backup_stays_with_its_log() {
-    let (server, _proxy, home) = archiving("1").await;
+    let (server, _proxy, home) = archiving_and_verifying("1", "never").await;
     first(&home).await;
     let archive = archive(&server.store()).await;
     retained(&home, "True", "AsSpecified").await;
@@ -131,7 +131,7 @@ async fn note_34_what_is_too_much_goes_and_the_newest_verified_backup_stays_with
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_removes_nothing_is_said_and_when_it_does_again_all_that_is_to_go_is_gone() {
-    let (server, proxy, home) = archiving("1").await;
+    let (server, proxy, home) = archiving_and_verifying("1", "never").await;
     first(&home).await;
     take(&home, "second").await;
     let archive = archive(&server.store()).await;
