@@ -14,6 +14,7 @@ pub mod testing;
 pub mod v1;
 pub mod validate;
 pub mod versions;
+pub mod zone;
 
 /// The API group of every kind of ours.
 pub const GROUP: &str = "bellwether.dev";

@@ -6,8 +6,8 @@
 
 use crate::retention::{self, Policy};
 use crate::schedule::{Schedule, Wrong};
-use crate::v1::{BackupStore, DurabilityMode, PostgresCluster};
-use crate::{owned, versions};
+use crate::v1::{BackupStore, Compression, DurabilityMode, PostgresCluster};
+use crate::{owned, versions, zone};
 
 /// A value that can't be acted on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +34,8 @@ pub fn validate(cluster: &PostgresCluster) -> Vec<Invalid> {
     invalid.extend(version(&spec.version));
     invalid.extend(replicas(spec.replicas));
     invalid.extend(durability(spec.durability.mode, spec.replicas));
-    invalid.extend(schedule(&spec.backup.schedule));
+    invalid.extend(schedule(&spec.backup.schedule, &spec.backup.time_zone));
+    invalid.extend(compression(&spec.backup.compression));
     invalid.extend(retention(&spec.backup.retention));
     invalid.extend(spec.backup.store.iter().flat_map(store));
     invalid.extend(spec.parameters.iter().filter_map(|(name, value)| parameter(name, value)));
@@ -58,9 +59,10 @@ fn durability(mode: Option<DurabilityMode>, replicas: i32) -> Option<Invalid> {
     })
 }
 
-fn schedule(expression: &str) -> Option<Invalid> {
-    let fix = match Schedule::read(expression) {
+fn schedule(expression: &str, time_zone: &str) -> Option<Invalid> {
+    let fix = match Schedule::read(expression, time_zone) {
         Ok(_) => return None,
+        Err(Wrong::Zone) => return Some(Invalid::new("spec.backup.timeZone", time_zone, zone::FIX)),
         Err(Wrong::Fields) => {
             "doesn't have five fields: write minute, hour, day, month and weekday, such as 0 2 * * *".to_owned()
         }
@@ -70,6 +72,17 @@ fn schedule(expression: &str) -> Option<Invalid> {
         }
     };
     Some(Invalid::new("spec.backup.schedule", expression, fix))
+}
+
+fn compression(compression: &Compression) -> Option<Invalid> {
+    let (level, workers) = (compression.level, compression.workers);
+    if !(1..=19).contains(&level) {
+        let fix = "is no level of zstd: write a number from 1 to 19";
+        return Some(Invalid::new("spec.backup.compression.level", level.to_string(), fix));
+    }
+    let wrong = workers.filter(|workers| !(1..=64).contains(workers))?;
+    let fix = "is out of range: write a number from 1 to 64";
+    Some(Invalid::new("spec.backup.compression.workers", wrong.to_string(), fix))
 }
 
 fn retention(text: &str) -> Option<Invalid> {
@@ -144,6 +157,15 @@ mod tests {
     fn six_fields_are_not_five() {
         let message = refused(|spec| "0 0 2 * * *".clone_into(&mut spec.backup.schedule));
         assert!(message.contains("five fields"), "{message}");
+    }
+
+    #[test]
+    fn a_zone_that_there_is_not_is_named() {
+        let message = refused(|spec| "Europe/Atlantis".clone_into(&mut spec.backup.time_zone));
+        assert!(
+            message.starts_with("spec.backup.timeZone: \"Europe/Atlantis\"") && message.contains("Europe/Berlin"),
+            "{message}"
+        );
     }
 
     #[rstest]

@@ -223,9 +223,33 @@ pub struct Archive {
     /// How long backups and their log are kept (`spec.backup.retention`). Of nothing, as an older operator says it, nothing is removed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub retention: String,
+    /// How base backups are taken.
+    #[serde(skip_serializing_if = "Effort::is_left_to_the_agent")]
+    pub effort: Effort,
     /// The backup that is to be taken now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<BackupOrder>,
+}
+
+/// How base backups are taken; what is left out, the agent chooses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Effort {
+    /// The level of zstd.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<i32>,
+    /// How many processors compress.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workers: Option<u32>,
+    /// What PostgreSQL reads at most, in KiB a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_rate: Option<u32>,
+}
+
+impl Effort {
+    fn is_left_to_the_agent(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A backup that is to be taken.

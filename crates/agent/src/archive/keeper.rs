@@ -190,7 +190,9 @@ impl Keeper {
                 if now.order.is_none() {
                     self.board.report(|report| report.backup = None);
                 }
-                archiver.tell(&Tell::Take(now.order.clone())).await.map_err(|_| Stopped::Ended)?;
+                // How hard is asked for the next one: what is being taken goes on as it began.
+                let order = now.order.clone().map(|order| (order, archive.effort));
+                archiver.tell(&Tell::Take(order)).await.map_err(|_| Stopped::Ended)?;
             }
             if now.retain != told.retain {
                 // What became of it when it led before is old.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use bellwether_core::contract::{BackupOrder, BackupReport, Leader, Retained};
+use bellwether_core::contract::{BackupOrder, BackupReport, Effort, Leader, Retained};
 use bellwether_core::wal::SystemIdentifier;
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +17,8 @@ pub enum Tell {
     Setup(Box<Setup>),
     /// Whom this instance follows; nobody when it leads.
     Follows(Option<Leader>),
-    /// The backup that is to be taken; nothing ends one that is being taken.
-    Take(Option<BackupOrder>),
+    /// The backup that is to be taken, and how; nothing ends one that is being taken.
+    Take(Option<(BackupOrder, Effort)>),
     /// What is kept in the store, if this instance is the one that removes the rest: it leads. Told again whenever something about backups may be new.
     Retain(Option<String>),
 }

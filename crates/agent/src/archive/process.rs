@@ -10,7 +10,7 @@ use std::time::Duration;
 use bellwether_backup::record::{FORMAT, Owner};
 use bellwether_backup::wal::{Archive, Uploader};
 use bellwether_backup::{Location, Store};
-use bellwether_core::contract::{BackupOrder, Leader};
+use bellwether_core::contract::{BackupOrder, Effort, Leader};
 use bellwether_postgres::{Installation, control};
 use bellwether_runtime::client;
 use bellwether_runtime::telemetry::{self, Format, Sink};
@@ -109,16 +109,16 @@ async fn run() -> std::io::Result<()> {
                 if let Some(earlier) = backup.take() {
                     earlier.abort();
                 }
-                backup = parts.as_ref().zip(order).map(|(parts, order)| begin(parts.clone(), order));
+                backup = parts.as_ref().zip(order).map(|(parts, (order, effort))| begin(parts.clone(), order, effort));
             }
         }
     }
     Ok(())
 }
 
-fn begin(parts: Parts, order: BackupOrder) -> JoinHandle<()> {
-    tracing::info!(backup = order.backup, attempt = order.attempt, "a backup is to be taken");
-    tokio::spawn(take::take(parts, order))
+fn begin(parts: Parts, order: BackupOrder, effort: Effort) -> JoinHandle<()> {
+    tracing::info!(backup = order.backup, attempt = order.attempt, ?effort, "a backup is to be taken");
+    tokio::spawn(take::take(parts, order, effort))
 }
 
 /// What comes on standard input, until it ends. A thread waits for it: there is no other way that works for a pipe and never blocks the rest.

@@ -10,7 +10,7 @@ use bellwether_backup::BackupId;
 use bellwether_backup::base::{self, BaseError, Options, Progress, ReadBackError, Taken};
 use bellwether_backup::record::Commit;
 use bellwether_backup::wal::{self, Archive};
-use bellwether_core::contract::{BackupOrder, BackupReport, BackupState, POSTGRES_PORT, REPLICATION_USER};
+use bellwether_core::contract::{BackupOrder, BackupReport, BackupState, Effort, POSTGRES_PORT, REPLICATION_USER};
 use bellwether_postgres::conninfo::ClientTls;
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Remote, Session, SqlError, TlsClient, TlsError};
 use k8s_openapi::jiff::Timestamp;
@@ -57,7 +57,7 @@ enum NotEnded {
 }
 
 /// Takes it. Dropped, it is broken off, and nobody is told.
-pub(super) async fn take(parts: Parts, order: BackupOrder) {
+pub(super) async fn take(parts: Parts, order: BackupOrder, effort: Effort) {
     let mut report = BackupReport {
         uid: order.uid.clone(),
         attempt: order.attempt,
@@ -66,7 +66,7 @@ pub(super) async fn take(parts: Parts, order: BackupOrder) {
         ..BackupReport::default()
     };
     say(&parts, &report);
-    match run(&parts, &mut report).await {
+    match run(&parts, effort, &mut report).await {
         Ok(commit) => {
             tracing::info!(backup = order.backup, id = %commit.id, bytes = commit.bytes, "the backup is complete");
             report.state = BackupState::Completed;
@@ -86,14 +86,14 @@ fn say(parts: &Parts, report: &BackupReport) {
     let _ = parts.said.send(Said::Backup(Box::new(report.clone())));
 }
 
-async fn run(parts: &Parts, report: &mut BackupReport) -> Result<Commit, Failed> {
+async fn run(parts: &Parts, effort: Effort, report: &mut BackupReport) -> Result<Commit, Failed> {
     let mut open = parts.archive.clone();
     let open = open.wait_for(Option::is_some).await.map_err(|_| Failed::Closed)?.clone().ok_or(Failed::Closed)?;
     let archive = &open.archive;
     report.archive = wal::root(archive.owner()).ok();
     report.message = Some("waiting for a checkpoint".to_owned());
     say(parts, report);
-    let taken = copy_on_one_timeline(parts, archive, report).await?;
+    let taken = copy_on_one_timeline(parts, archive, effort, report).await?;
     let commit = taken.commit_to_be();
     report.bytes = Some(commit.bytes);
     report.stored = Some(commit.stored());
@@ -114,13 +114,18 @@ async fn run(parts: &Parts, report: &mut BackupReport) -> Result<Commit, Failed>
 
 /// Right after a failover a standby's last restart point is on the timeline before: it begins there, and ends on this one. It has a newer one once the
 /// leader has made a checkpoint, which is asked for; left alone that takes minutes.
-async fn copy_on_one_timeline(parts: &Parts, archive: &Archive, report: &mut BackupReport) -> Result<Taken, Failed> {
+async fn copy_on_one_timeline(
+    parts: &Parts,
+    archive: &Archive,
+    effort: Effort,
+    report: &mut BackupReport,
+) -> Result<Taken, Failed> {
     let until = Instant::now() + NEW_TIMELINE.0;
     loop {
         // What one that was broken off has left is another's.
         let id = BackupId::at(Timestamp::now());
         report.id = Some(id.to_string());
-        match copy(parts, archive, id, report).await {
+        match copy(parts, archive, id, effort, report).await {
             Err(Failed::Base(error @ BaseError::TimelineChanged { .. })) if Instant::now() < until => {
                 tracing::info!(%error, "asking the leader for a checkpoint, and beginning again");
                 if let Err(error) = checkpoint(parts).await {
@@ -137,11 +142,21 @@ async fn checkpoint(parts: &Parts) -> Result<(), NotEnded> {
     Ok(leader(parts, CHECKPOINT).await?.checkpoint().await?)
 }
 
-async fn copy(parts: &Parts, archive: &Archive, id: BackupId, report: &mut BackupReport) -> Result<Taken, Failed> {
+async fn copy(
+    parts: &Parts,
+    archive: &Archive,
+    id: BackupId,
+    effort: Effort,
+    report: &mut BackupReport,
+) -> Result<Taken, Failed> {
     let setup = &parts.setup;
     let mut options = Options::new(id, &setup.sockets, POSTGRES_PORT, setup.system_identifier);
     options.instance = &setup.instance;
     options.agent_version = env!("CARGO_PKG_VERSION");
+    options.max_rate = effort.max_rate;
+    options.effort.level = effort.level.unwrap_or(options.effort.level);
+    let workers = effort.workers.and_then(|workers| usize::try_from(workers).ok());
+    options.effort.workers = workers.unwrap_or(options.effort.workers);
     let (progress, mut seen) = watch::channel(Progress::default());
     let copied = base::take(&options, archive.store(), &progress);
     tokio::pin!(copied);

@@ -16,9 +16,9 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::select;
 
 use crate::v1::{
-    AntiAffinity, Automation, AutomationGate, BackupPolicy, BackupStore, Bootstrap, Durability, DurabilityMode, Initdb,
-    LocaleProvider, Monitoring, OnDelete, PostgresCluster, PostgresClusterSpec, Scheduling, SecretName, Storage,
-    Verification, VerificationPolicy, VerificationQuery, WalStorage,
+    AntiAffinity, Automation, AutomationGate, BackupPolicy, BackupStore, Bootstrap, Compression, Durability,
+    DurabilityMode, Initdb, LocaleProvider, Monitoring, OnDelete, PostgresCluster, PostgresClusterSpec, Scheduling,
+    SecretName, Storage, Verification, VerificationPolicy, VerificationQuery, WalStorage,
 };
 use crate::versions;
 
@@ -157,8 +157,15 @@ fn backup() -> impl Strategy<Value = BackupPolicy> {
             BackupStore { url, credentials, ..BackupStore::default() }
         });
     let retention = "[1-9][0-9]{0,3}[hdwmy]( and [1-9][0-9]{0,3} backups?)?|[1-9][0-9]{0,3} backups?";
-    (schedules(), retention, option::of(store), verification()).prop_map(
-        |(schedule, retention, store, verification)| BackupPolicy { schedule, retention, store, verification },
+    let time_zone = select(vec!["UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Etc/GMT+1"]);
+    let compression = (1..=19, option::of(1..=64)).prop_map(|(level, workers)| Compression { level, workers });
+    let max_rate = option::of((1..1024u32).prop_map(|mebibytes| Quantity(format!("{mebibytes}Mi"))));
+    let when = (schedules(), time_zone);
+    (when, retention, option::of(store), compression, max_rate, verification()).prop_map(
+        |((schedule, time_zone), retention, store, compression, max_rate, verification)| {
+            let time_zone = time_zone.to_owned();
+            BackupPolicy { schedule, time_zone, retention, store, compression, max_rate, verification }
+        },
     )
 }
 

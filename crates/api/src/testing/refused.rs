@@ -77,6 +77,7 @@ pub fn refusals() -> Vec<Refusal> {
         schema(),
         schedules(),
         retentions(),
+        efforts(),
         stores(),
         sizes(),
         owned(),
@@ -152,6 +153,19 @@ fn retentions() -> Vec<Refusal> {
     let both = ["7d,10", "7d and 10", "10 backups and 7d", "7d and 7d"];
     let counts = ["10", "0 backups", "10backups", "10000 backups", "10 Backups"];
     ["7 days", "7", "0d", "7D", "1w2d"].into_iter().chain(counts).chain(both).map(row).collect()
+}
+
+fn efforts() -> Vec<Refusal> {
+    let zone = |zone: &str| {
+        let words = ["spec.backup.timeZone", &quoted(zone), "such as UTC, Europe/Berlin"];
+        Refusal::of(format!("time zone: {zone:?}"), &json!({ "backup": { "timeZone": zone } }), &words)
+    };
+    let rate = |rate: &str| {
+        let words = ["spec.backup.maxRate", &quoted(rate), "from 32Ki to 1Gi"];
+        Refusal::of(format!("rate: {rate:?}"), &json!({ "backup": { "maxRate": rate } }), &words)
+    };
+    let zones = ["", "+01:00", "Europe Berlin", "/etc/localtime", "Europe/"].map(zone);
+    zones.into_iter().chain(["fast", "10", "2Gi", "100MB/s"].map(rate)).collect()
 }
 
 fn stores() -> Vec<Refusal> {

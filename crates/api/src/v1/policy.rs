@@ -1,6 +1,7 @@
 //! How the cluster is run: durability, backups, metrics, automation.
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -33,11 +34,15 @@ pub enum DurabilityMode {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupPolicy {
-    /// When base backups are taken: a cron expression of five fields in UTC, minute, hour, day of month, month, day of week.
+    /// When base backups are taken: a cron expression of five fields, minute, hour, day of month, month, day of week, by the clocks of `timeZone`.
     /// `0 2 * * *` is every night at two, `30 1 * * SUN` every Sunday at half past one. A date that never comes
     /// (`0 2 31 2 *`) is refused.
     #[serde(default = "default_schedule")]
     pub schedule: String,
+    /// By whose clocks `schedule` is meant: a name of the IANA time zone database, such as `Europe/Berlin`. Where clocks are set forward over a time, the
+    /// backup is taken right after it; where they are set back over one, it is taken once.
+    #[serde(default = "default_time_zone")]
+    pub time_zone: String,
     /// How long backups are kept, or how many. A length of time is a number and a unit, `h` hours, `d` days, `w` weeks, `m` months (30 days) or
     /// `y` years (365 days): `7d`, `4w`, `12m`; within that time the cluster can be restored to any moment. A number of backups is written
     /// `10 backups`: the newest so many are kept. Both are written `7d and 10 backups`: what either keeps is kept. What no kept backup needs is
@@ -48,9 +53,28 @@ pub struct BackupPolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "BackupStore")]
     pub store: Option<BackupStore>,
+    /// How base backups are compressed.
+    #[serde(default)]
+    pub compression: Compression,
+    /// How many bytes a second PostgreSQL reads for a base backup at most, such as `100Mi`: for a disk that has others to serve. Left out, as many as it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Quantity")]
+    pub max_rate: Option<Quantity>,
     /// How it is made sure that backups can be restored.
     #[serde(default)]
     pub verification: Verification,
+}
+
+/// How base backups are compressed. The log is always compressed in the same way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Compression {
+    /// The level of zstd: 1 is the quickest, 19 the smallest and many times slower.
+    #[serde(default = "default_level")]
+    pub level: i32,
+    /// How many processors compress at the same time. Left out, all that the container may use; PostgreSQL goes before them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<i32>,
 }
 
 /// How it is made sure that backups can be restored: a pod of its own restores one from the store alone, lets PostgreSQL recover, and checks every
@@ -165,6 +189,12 @@ pub enum AutomationGate {
     Off,
 }
 
+fn default_time_zone() -> String {
+    crate::zone::UTC.to_owned()
+}
+fn default_level() -> i32 {
+    3
+}
 fn default_schedule() -> String {
     "0 2 * * *".to_owned()
 }
@@ -179,10 +209,18 @@ impl Default for BackupPolicy {
     fn default() -> Self {
         Self {
             schedule: default_schedule(),
+            time_zone: default_time_zone(),
             retention: default_retention(),
             store: None,
+            compression: Compression::default(),
+            max_rate: None,
             verification: Verification::default(),
         }
+    }
+}
+impl Default for Compression {
+    fn default() -> Self {
+        Self { level: default_level(), workers: None }
     }
 }
 impl Default for Monitoring {

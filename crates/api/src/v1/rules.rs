@@ -6,6 +6,7 @@
 use super::rule::{Rule, literal, literals};
 use crate::owned::{TOPICS, Topic};
 use crate::retention::FIX;
+use crate::zone;
 
 /// Rules on the object as a whole.
 pub fn cluster() -> Vec<Rule> {
@@ -220,6 +221,28 @@ pub fn store_endpoint() -> Vec<Rule> {
         "self.matches('^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?/?$')",
         "is no address of a service: write https://host:port, such as https://minio.storage.svc:9000",
     )]
+}
+
+/// `spec.backup.timeZone`. Whether there is one of that name only its database says, and that is [`crate::validate`]'s.
+pub fn time_zone() -> Vec<Rule> {
+    vec![Rule::on(
+        "spec.backup.timeZone",
+        "self.matches('^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$')",
+        zone::FIX,
+    )]
+}
+
+/// `spec.backup.maxRate`: what PostgreSQL takes.
+pub fn max_rate() -> Vec<Rule> {
+    vec![
+        Rule::on(
+            "spec.backup.maxRate",
+            "isQuantity(string(self)) && !quantity(string(self)).isLessThan(quantity('32Ki')) && \
+             !quantity(string(self)).isGreaterThan(quantity('1Gi'))",
+            "is no number of bytes a second from 32Ki to 1Gi: write a number and a unit, such as 100Mi, or leave it out",
+        )
+        .value("string(self)"),
+    ]
 }
 
 /// `spec.cluster` of a `Backup`.

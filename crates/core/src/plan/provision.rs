@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bellwether_api::labels;
-use bellwether_api::v1::DurabilityMode;
+use bellwether_api::v1::{BackupPolicy, DurabilityMode};
 use serde_json::Value;
 
 use super::action::{Action, Effect, WaitingOn};
@@ -17,15 +17,18 @@ use super::instances::Members;
 use super::rollout::Rollout;
 use super::{certificates, endpoints, instances, volumes};
 use crate::build::{self, Parent};
-use crate::contract::{Archive, InstanceConfig};
+use crate::contract::{Archive, Effort, InstanceConfig};
 use crate::fact::Fact;
 use crate::fence;
 use crate::object::{Desired, Kind};
 use crate::observed::{Observed, Pod, PodPhase};
+use crate::quantity::millis;
 use crate::wal::Term;
 
 /// Why an object that we wrote exactly so is written again.
 pub(super) const DRIFTED: &str = "somebody changed it";
+/// What PostgreSQL takes for the rate of a base backup, in KiB a second. Beyond it, it would refuse every backup.
+const RATES: (u32, u32) = (32, 1 << 20);
 
 /// What to create or correct.
 #[derive(Clone, Debug, Default)]
@@ -225,8 +228,20 @@ fn configuration(
             // A cluster of the same name that is made anew has a UID of its own, and so has one that is restored from this one's archive.
             incarnation: parent.uid.clone(),
             retention: spec.backup.retention.clone(),
+            effort: effort(&spec.backup),
             order: backups.order.clone(),
         }),
+    }
+}
+
+/// How hard base backups are taken. What is as it is by default stays unsaid, so that nobody is told anything new for it.
+fn effort(policy: &BackupPolicy) -> Effort {
+    let default = BackupPolicy::default();
+    let rate = policy.max_rate.as_ref().and_then(|rate| u32::try_from(millis(&rate.0)? / 1000 / 1024).ok());
+    Effort {
+        level: Some(policy.compression.level).filter(|level| *level != default.compression.level),
+        workers: policy.compression.workers.and_then(|workers| u32::try_from(workers).ok()),
+        max_rate: rate.map(|rate| rate.clamp(RATES.0, RATES.1)),
     }
 }
 

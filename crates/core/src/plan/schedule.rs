@@ -60,7 +60,7 @@ fn look(observed: &Observed, parent: &Parent<'_>, cluster: Cluster, now: Timesta
     let policy = &parent.cluster.spec.backup;
     policy.store.as_ref().filter(|_| observed.backups.complete)?;
     // One that can't be acted on is said in a condition.
-    let times = Times { schedule: Schedule::read(&policy.schedule).ok()?, uid: &parent.uid };
+    let times = Times { schedule: Schedule::read(&policy.schedule, &policy.time_zone).ok()?, uid: &parent.uid };
     let (latest, next) = times.around(now)?;
     let requeue = Some(next.duration_since(now).max(SignedDuration::from_secs(1)));
     let born = parent.cluster.metadata.creation_timestamp.as_ref().map(|at| at.0);

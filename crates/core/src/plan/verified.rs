@@ -5,7 +5,7 @@
 
 use bellwether_api::reason::Reason;
 use bellwether_api::schedule::Schedule;
-use bellwether_api::v1::{BackupPhase, VerificationPolicy};
+use bellwether_api::v1::{BackupPhase, BackupPolicy, VerificationPolicy};
 use jiff::{SignedDuration, Timestamp};
 
 use super::backed_up::{ended, over};
@@ -39,7 +39,7 @@ pub(super) fn verified(view: &View<'_>) -> Option<Says> {
         let message = "no backup has been restored and found good yet".to_owned();
         return says(Holds::No, Reason::NoVerifiedBackup, message);
     };
-    if is_old(&policy.schedule, last, view.now) {
+    if is_old(policy, last, view.now) {
         let message = format!(
             "the newest backup that was restored and found good is of {last}, and by spec.backup.schedule, {}, there should be two newer ones",
             policy.schedule
@@ -68,8 +68,8 @@ fn refuted<'a>(view: &'a View<'_>) -> Option<(&'a str, &'a str)> {
 }
 
 /// Two times of the schedule have come since: one backup may be on its way.
-fn is_old(schedule: &str, last: Timestamp, now: Timestamp) -> bool {
-    let Ok(schedule) = Schedule::read(schedule) else { return false };
+fn is_old(policy: &BackupPolicy, last: Timestamp, now: Timestamp) -> bool {
+    let Ok(schedule) = Schedule::read(&policy.schedule, &policy.time_zone) else { return false };
     let second_last = schedule.last(now).and_then(|time| schedule.last(time - SignedDuration::from_secs(1)));
     second_last.is_some_and(|time| last < time)
 }
