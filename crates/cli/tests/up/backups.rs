@@ -138,10 +138,18 @@ async fn a_new_cluster_is_backed_up_at_once_and_another_backup_is_taken_when_one
     assert_eq!(home.condition("demo", "BackedUp").await.unwrap().0, "True");
     assert_eq!(home.condition("demo", "Archiving").await.unwrap().0, "True");
 
+    // As hard as it is asked for: less is compressed, so more is stored.
+    let rough = json!({"spec": {"backup": {"compression": {"level": 1, "workers": 1}, "maxRate": "512Mi"}}});
+    let clusters: Api<PostgresCluster> = Api::default_namespaced(home.client().await);
+    clusters.patch("demo", &PatchParams::default(), &Patch::Merge(&rough)).await.unwrap();
+    ask_for(&home, "rough").await;
+    let roughly = over(&home, "rough").await;
+    assert!(roughly.stored_bytes > status.stored_bytes, "{roughly:?} {status:?}");
+
     // The store alone says the same.
     let catalog = Catalog::read(&archive(&server.store()).await).await.unwrap();
     let ids: Vec<_> = catalog.backups.iter().map(|backup| backup.commit.id.to_string()).collect();
-    assert_eq!(ids.len(), 2, "{ids:?}");
+    assert_eq!(ids.len(), 3, "{ids:?}");
     assert!(catalog.backups[0].verified.is_some(), "the store knows that the first was verified");
     assert!(catalog.backups[1].verified.is_none(), "nobody asked for that of the second");
     assert_eq!(Some(ids[1].as_str()), status.id.as_deref());
@@ -149,7 +157,7 @@ async fn a_new_cluster_is_backed_up_at_once_and_another_backup_is_taken_when_one
 
     // What is removed here is not removed there.
     api.delete("mine", &DeleteParams::default()).await.unwrap();
-    assert_eq!(Catalog::read(&archive(&server.store()).await).await.unwrap().backups.len(), 2);
+    assert_eq!(Catalog::read(&archive(&server.store()).await).await.unwrap().backups.len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,6 +5,7 @@ use bellwether_api::v1::{BackupPhase, BackupStatus};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
+use crate::contract::Effort;
 use crate::object::Kind;
 use crate::plan::backup::ATTEMPTS;
 use crate::plan::world::World;
@@ -534,6 +535,26 @@ fn agents_are_told_of_the_store_and_may_read_its_credentials() {
     world.settle();
     assert_eq!(secrets(&mut world), [Value::Null; 0]);
     assert_eq!(world.observe().config.known().unwrap().archive, None);
+}
+
+#[test]
+fn how_hard_it_is_tried_is_told_where_it_is_not_left_to_the_agents() {
+    let mut world = backed_up(2);
+    let effort = |world: &World| world.observe().config.known().unwrap().archive.clone().unwrap().effort;
+    assert_eq!(effort(&world), Effort::default());
+    let before = world.get(Kind::ConfigMap, "orders-config").to_string();
+    assert!(!before.contains("effort"), "an operator that is upgraded tells nobody anything new: {before}");
+    world.change_spec(|spec| {
+        spec["backup"]["compression"] = json!({"level": 7, "workers": 2});
+        spec["backup"]["maxRate"] = "20Mi".into();
+    });
+    world.settle();
+    assert_eq!(effort(&world), Effort { level: Some(7), workers: Some(2), max_rate: Some(20 * 1024) });
+    assert_eq!(world.restarts, [], "that restarts nothing");
+    // What an older definition let pass is brought within what PostgreSQL takes.
+    world.change_spec(|spec| spec["backup"]["maxRate"] = "10".into());
+    world.settle();
+    assert_eq!(effort(&world).max_rate, Some(32));
 }
 
 #[test]

@@ -172,6 +172,22 @@ fn one_that_somebody_deleted_is_not_created_again() {
 }
 
 #[test]
+fn the_schedule_is_meant_by_the_clocks_of_its_zone() {
+    let mut world = backed_up(1);
+    world.change_spec(|spec| spec["backup"]["timeZone"] = "America/New_York".into());
+    world.settle();
+    world.now = at("2026-01-01T06:59:59Z");
+    assert_eq!(created(&world), None, "two has passed, but not there");
+    world.now = at("2026-01-01T07:01:00Z");
+    let name = created(&world);
+    assert_eq!(
+        name.as_deref(),
+        Some("orders-20260101-0700"),
+        "in UTC: clocks that are set back would give two one name"
+    );
+}
+
+#[test]
 fn without_a_store_nothing_is_scheduled() {
     let mut world = World::settled(json!({"replicas": 1, "backup": {"schedule": "* * * * *"}}));
     world.now = at("2026-01-02T02:05:00Z");
