@@ -305,6 +305,8 @@ async fn a_failure_is_told_for_the_file_that_it_is_of() {
     assert!(uploader.archive_file(segment(3)).await.unwrap_err().is_transient());
     assert!(uploader.archive_file(segment(3)).await.is_err(), "also when it is asked again");
     std::fs::write(wal.path().join(segment(2).to_string()), contents(2, 0)).unwrap();
+    // One that refuses so much is left alone for a moment.
+    archive.store().rested().await;
     assert_eq!(uploader.archive_file(segment(2)).await.unwrap().put, Put::Created);
 }
 

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use bellwether_api::names::Names;
-use bellwether_backup::BackupId;
 use bellwether_backup::base::{self, BaseError, Options, Progress, ReadBackError, Taken};
 use bellwether_backup::record::Commit;
-use bellwether_backup::wal::{self, Archive};
+use bellwether_backup::wal;
+use bellwether_backup::{BackupId, Store};
 use bellwether_core::contract::{BackupOrder, BackupReport, BackupState, POSTGRES_PORT, REPLICATION_USER};
 use bellwether_postgres::conninfo::ClientTls;
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Remote, Session, SqlError, TlsClient, TlsError};
@@ -90,10 +90,12 @@ async fn run(parts: &Parts, report: &mut BackupReport) -> Result<Commit, Failed>
     let mut open = parts.archive.clone();
     let open = open.wait_for(Option::is_some).await.map_err(|_| Failed::Closed)?.clone().ok_or(Failed::Closed)?;
     let archive = &open.archive;
+    // Hours of copying are not lost to a store that is left alone for seconds.
+    let store = archive.store().patient();
     report.archive = wal::root(archive.owner()).ok();
     report.message = Some("waiting for a checkpoint".to_owned());
     say(parts, report);
-    let taken = copy_on_one_timeline(parts, archive, report).await?;
+    let taken = copy_on_one_timeline(parts, &store, report).await?;
     let commit = taken.commit_to_be();
     report.bytes = Some(commit.bytes);
     report.stored = Some(commit.stored());
@@ -103,10 +105,10 @@ async fn run(parts: &Parts, report: &mut BackupReport) -> Result<Commit, Failed>
     if let Err(error) = end_segment(parts).await {
         tracing::info!(%error, "the last segment is not ended: it is when it is full, or after five minutes");
     }
-    match taken.read_back(archive.store(), ARCHIVED_WITHIN).await {
-        Ok(()) => Ok(taken.commit(archive.store()).await?),
+    match taken.read_back(&store, ARCHIVED_WITHIN).await {
+        Ok(()) => Ok(taken.commit(&store).await?),
         Err(error) => {
-            taken.discard(archive.store()).await;
+            taken.discard(&store).await;
             Err(error.into())
         }
     }
@@ -114,13 +116,13 @@ async fn run(parts: &Parts, report: &mut BackupReport) -> Result<Commit, Failed>
 
 /// Right after a failover a standby's last restart point is on the timeline before: it begins there, and ends on this one. It has a newer one once the
 /// leader has made a checkpoint, which is asked for; left alone that takes minutes.
-async fn copy_on_one_timeline(parts: &Parts, archive: &Archive, report: &mut BackupReport) -> Result<Taken, Failed> {
+async fn copy_on_one_timeline(parts: &Parts, store: &Store, report: &mut BackupReport) -> Result<Taken, Failed> {
     let until = Instant::now() + NEW_TIMELINE.0;
     loop {
         // What one that was broken off has left is another's.
         let id = BackupId::at(Timestamp::now());
         report.id = Some(id.to_string());
-        match copy(parts, archive, id, report).await {
+        match copy(parts, store, id, report).await {
             Err(Failed::Base(error @ BaseError::TimelineChanged { .. })) if Instant::now() < until => {
                 tracing::info!(%error, "asking the leader for a checkpoint, and beginning again");
                 if let Err(error) = checkpoint(parts).await {
@@ -137,13 +139,13 @@ async fn checkpoint(parts: &Parts) -> Result<(), NotEnded> {
     Ok(leader(parts, CHECKPOINT).await?.checkpoint().await?)
 }
 
-async fn copy(parts: &Parts, archive: &Archive, id: BackupId, report: &mut BackupReport) -> Result<Taken, Failed> {
+async fn copy(parts: &Parts, store: &Store, id: BackupId, report: &mut BackupReport) -> Result<Taken, Failed> {
     let setup = &parts.setup;
     let mut options = Options::new(id, &setup.sockets, POSTGRES_PORT, setup.system_identifier);
     options.instance = &setup.instance;
     options.agent_version = env!("CARGO_PKG_VERSION");
     let (progress, mut seen) = watch::channel(Progress::default());
-    let copied = base::take(&options, archive.store(), &progress);
+    let copied = base::take(&options, store, &progress);
     tokio::pin!(copied);
     let mut said = None;
     loop {
