@@ -292,7 +292,7 @@ async fn a_server_that_says_nothing_is_not_waited_for_without_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_without_its_log_is_not_one_yet() {
+async fn note_31_a_backup_without_its_log_is_not_one_yet() {
     let (server, archive) = (Server::new().await, Archive::new());
     let taken = server.take(&archive.store).await.unwrap();
     let needed = taken.needed_segments();

@@ -45,7 +45,7 @@ async fn what_was_put_is_there_and_is_listed_and_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_there_is_never_replaced() {
+async fn note_32_what_is_there_is_never_replaced() {
     for (_alive, store) in stores().await {
         store.put_new("wal/1", bytes("ours")).await.unwrap();
         assert_eq!(store.put_new("wal/1", bytes("ours")).await.unwrap(), Put::WasThere, "{store}");

@@ -83,7 +83,7 @@ async fn the_same_segment_is_there_whatever_compressed_it_and_another_is_a_confl
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_archive_belongs_to_one_life_of_one_database() {
+async fn note_32_an_archive_belongs_to_one_life_of_one_database() {
     for (_alive, store) in stores().await {
         assert_eq!(archive(&store).await.owner(), &owner(SYSTEM));
         let again = archive(&store).await;
@@ -135,7 +135,7 @@ async fn an_owner_that_can_not_be_understood_lets_nobody_in() {
 
 /// Field note 32: a segment of another cluster, or one that PostgreSQL made of an older one, must not get in under this name.
 #[tokio::test(flavor = "multi_thread")]
-async fn postgresql_s_own_segment_is_taken_and_no_other_in_its_place() {
+async fn note_32_postgresql_s_own_segment_is_taken_and_no_other_in_its_place() {
     let (_dir, path, file, system) = log::initdb();
     let (_store_dir, location) = support::directory();
     let store = Store::open(&location).unwrap();
@@ -305,6 +305,8 @@ async fn a_failure_is_told_for_the_file_that_it_is_of() {
     assert!(uploader.archive_file(segment(3)).await.unwrap_err().is_transient());
     assert!(uploader.archive_file(segment(3)).await.is_err(), "also when it is asked again");
     std::fs::write(wal.path().join(segment(2).to_string()), contents(2, 0)).unwrap();
+    // One that refuses so much is left alone for a moment.
+    archive.store().rested().await;
     assert_eq!(uploader.archive_file(segment(2)).await.unwrap().put, Put::Created);
 }
 

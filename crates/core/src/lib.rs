@@ -3,6 +3,7 @@
 //! No clock, no randomness, no I/O: time and seeds are arguments, effects are data. The same functions run in the
 //! operator, in the agent, and in the simulator. `cargo xtask boundaries` proves that it stays so.
 
+pub mod breaker;
 pub mod build;
 pub mod check;
 pub mod contract;

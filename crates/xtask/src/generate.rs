@@ -1,7 +1,7 @@
 //! Decides what the generated files contain, and whether those in the tree are still that.
 //!
 //! Everything here is made from the types and tables of `api` and `core`, so that a CRD, a role or a page of the reference
-//! can't say anything else than the code does.
+//! can't say anything else than the code does; the list of what is shown is made from the names of the tests that show it.
 
 use std::fs;
 use std::path::Path;
@@ -34,6 +34,7 @@ pub fn files() -> Result<Vec<File>, String> {
         file("docs/reference/versions.md", reference::tables::versions()),
         file("docs/reference/parameters.md", reference::tables::parameters()),
         file("docs/reference/reasons.md", reference::tables::reasons()),
+        file("docs/proof/field-notes.md", reference::notes::page(Path::new(env!("BELLWETHER_ROOT")))?),
     ];
     files.extend(deploy::files()?);
     Ok(files)

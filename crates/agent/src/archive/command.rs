@@ -15,8 +15,8 @@ pub const ROLE: &str = "archive-wal";
 /// What the archiver answers when a file is in the store.
 pub const DONE: &str = "done";
 
-/// How long the archiver may take with a file. It gives up on a store earlier than that by itself.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long the archiver may take with a file. It gives up on a store earlier than that by itself: what is waited for here is an archiver that hangs.
+const PATIENCE: Duration = Duration::from_secs(420);
 
 /// The value of `archive_command` that calls this.
 pub fn line(program: &Path, socket: &Path) -> String {

@@ -151,8 +151,10 @@ async fn speak(mut saying: mpsc::UnboundedReceiver<Said>) {
 /// change what is wrong, so it is looked at again.
 async fn open(parts: Parts, opened: watch::Sender<Option<Arc<Open>>>) {
     let setup = &parts.setup;
+    // One for all attempts: it knows since when the store fails.
+    let mut store = None;
     loop {
-        match try_to_open(setup).await {
+        match try_to_open(setup, &mut store).await {
             Ok(open) => {
                 tracing::info!(store = setup.url, "the archive is open");
                 opened.send_replace(Some(Arc::new(open)));
@@ -165,13 +167,21 @@ async fn open(parts: Parts, opened: watch::Sender<Option<Arc<Open>>>) {
             }
         }
         tokio::time::sleep(AGAIN).await;
+        if let Some(store) = &store {
+            store.rested().await;
+        }
     }
 }
 
-async fn try_to_open(setup: &Setup) -> Result<Open, String> {
+async fn try_to_open(setup: &Setup, opened: &mut Option<Store>) -> Result<Open, String> {
     let segment_size = segment_size(setup).await?;
-    let location = Location::new(&setup.url, setup.settings.clone(), setup.ca.as_deref());
-    let store = Store::open(&location.map_err(said)?).map_err(said)?;
+    let store = match opened {
+        Some(store) => store.clone(),
+        None => {
+            let location = Location::new(&setup.url, setup.settings.clone(), setup.ca.as_deref());
+            opened.insert(Store::open(&location.map_err(said)?).map_err(said)?).clone()
+        }
+    };
     if let Some(why) = store.probe().await.map_err(said)?.unfit() {
         return Err(format!("{store}: {why}"));
     }

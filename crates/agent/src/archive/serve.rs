@@ -3,7 +3,10 @@
 //! PostgreSQL asks for one file after the other. So those that come next are put into the store at the same time, and what is known of them is the answer
 //! when they are asked for. A standby gives its primary a moment to be first: the files are the same.
 //!
-//! Never: an answer before the store's; a file called archived because it once was asked for.
+//! While the store is left alone PostgreSQL is kept waiting: after three failures it would not ask for a minute, and the store may be back in a second. What is
+//! wrong is said at once to whoever looks at the cluster.
+//!
+//! Never: an answer before the store's; a file called archived because it once was asked for; a PostgreSQL that can't stop because it waits for us.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,7 +14,8 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use bellwether_backup::WalFile;
-use bellwether_backup::wal;
+use bellwether_backup::wal::{self, WalError};
+use bellwether_postgres::pidfile::{self, Pidfile, Status};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -21,8 +25,12 @@ use super::command::DONE;
 use super::message::Said;
 use super::process::{LEVEL, Open, Parts};
 
-/// How long PostgreSQL waits for an answer: less than its command waits for us.
+/// How long an attempt may take.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// How long PostgreSQL is kept waiting while the store is left alone. With one attempt more this is less than its command waits for us.
+const HELD: Duration = Duration::from_secs(300);
+/// How often is looked meanwhile whether PostgreSQL is being stopped: it does not end before its command has.
+const STOPPING: Duration = Duration::from_millis(500);
 /// How long a standby gives its primary.
 const PRIMARY_FIRST: Duration = Duration::from_secs(20);
 /// How often it looks meanwhile.
@@ -67,11 +75,7 @@ async fn answer(stream: UnixStream, parts: Parts) {
     }
     let failing = match asked.trim_end().parse::<WalFile>() {
         Err(error) => Some(error.to_string()),
-        Ok(file) => match tokio::time::timeout(PATIENCE, archived(&parts, file)).await {
-            Ok(Ok(())) => None,
-            Ok(Err(why)) => Some(format!("{file}: {why}")),
-            Err(_) => Some(format!("{file} did not get into the store within {} s", PATIENCE.as_secs())),
-        },
+        Ok(file) => hold(&parts, file).await.err(),
     };
     if let Some(why) = &failing {
         tracing::warn!(error = why, "not archived");
@@ -82,22 +86,57 @@ async fn answer(stream: UnixStream, parts: Parts) {
     let _ = stream.get_mut().write_all(line.as_bytes()).await;
 }
 
-/// Until the file is in the store.
-async fn archived(parts: &Parts, file: WalFile) -> Result<(), String> {
+/// Until the file is in the store, or it is of no use to wait for that.
+async fn hold(parts: &Parts, file: WalFile) -> Result<(), String> {
+    let late = || format!("{file} did not get into the store within {} s", PATIENCE.as_secs());
     let mut opened = parts.archive.clone();
-    let open = opened.wait_for(Option::is_some).await.ok().and_then(|open| open.clone());
-    let Some(open) = open else { return Err("the archiver ends".to_owned()) };
+    let open = match tokio::time::timeout(PATIENCE, opened.wait_for(Option::is_some)).await {
+        Ok(open) => open.ok().and_then(|open| open.clone()).ok_or_else(|| "the archiver ends".to_owned())?,
+        Err(_) => return Err(late()),
+    };
+    let until = Instant::now() + HELD;
+    loop {
+        let error = match tokio::time::timeout(PATIENCE, archived(parts, &open, file)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error,
+            Err(_) => return Err(late()),
+        };
+        // Anything else PostgreSQL tries again by itself.
+        let Some(rest) = open.archive.store().rest().filter(|_| error.is_transient()) else {
+            return Err(format!("{file}: {error}"));
+        };
+        let why = format!("{file}: {}: {rest}", open.archive.store());
+        let _ = parts.said.send(Said::Archiving(Some(why.clone())));
+        tokio::select! {
+            () = open.archive.store().rested() => {}
+            () = stopping(parts) => return Err(why),
+            () = tokio::time::sleep_until(until) => return Err(why),
+        }
+    }
+}
+
+/// Until PostgreSQL is being stopped.
+async fn stopping(parts: &Parts) {
+    let stops =
+        || matches!(pidfile::read(&parts.setup.pgdata), Ok(Some(Pidfile { status: Some(Status::Stopping), .. })));
+    while !stops() {
+        tokio::time::sleep(STOPPING).await;
+    }
+}
+
+/// Until the file is in the store.
+async fn archived(parts: &Parts, open: &Open, file: WalFile) -> Result<(), WalError> {
     let follows = parts.follows.borrow().clone();
     // Who leads, or does not know, waits for nobody; and whoever leads is asked for one file after the other.
     let pushed = match follows.flatten() {
-        Some(_) if there(&open, file).await => return Ok(()),
+        Some(_) if there(open, file).await => return Ok(()),
         Some(_) => {
             let path = wal_directory(parts).join(file.to_string());
             wal::push(&open.archive, file, &path, open.segment_size, LEVEL).await
         }
         None => open.uploader.archive_file(file).await,
     };
-    pushed.map(drop).map_err(|error| error.to_string())
+    pushed.map(drop)
 }
 
 /// Whether the primary put it there in time. What is there under a name was created by somebody who has this very file: it is never replaced.

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use bellwether_api::names::Names;
-use bellwether_backup::BackupId;
 use bellwether_backup::base::{self, BaseError, Options, Progress, ReadBackError, Taken};
 use bellwether_backup::record::Commit;
-use bellwether_backup::wal::{self, Archive};
+use bellwether_backup::wal;
+use bellwether_backup::{BackupId, Store};
 use bellwether_core::contract::{BackupOrder, BackupReport, BackupState, Effort, POSTGRES_PORT, REPLICATION_USER};
 use bellwether_postgres::conninfo::ClientTls;
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Remote, Session, SqlError, TlsClient, TlsError};
@@ -90,10 +90,12 @@ async fn run(parts: &Parts, effort: Effort, report: &mut BackupReport) -> Result
     let mut open = parts.archive.clone();
     let open = open.wait_for(Option::is_some).await.map_err(|_| Failed::Closed)?.clone().ok_or(Failed::Closed)?;
     let archive = &open.archive;
+    // Hours of copying are not lost to a store that is left alone for seconds.
+    let store = archive.store().patient();
     report.archive = wal::root(archive.owner()).ok();
     report.message = Some("waiting for a checkpoint".to_owned());
     say(parts, report);
-    let taken = copy_on_one_timeline(parts, archive, effort, report).await?;
+    let taken = copy_on_one_timeline(parts, &store, effort, report).await?;
     let commit = taken.commit_to_be();
     report.bytes = Some(commit.bytes);
     report.stored = Some(commit.stored());
@@ -103,10 +105,10 @@ async fn run(parts: &Parts, effort: Effort, report: &mut BackupReport) -> Result
     if let Err(error) = end_segment(parts).await {
         tracing::info!(%error, "the last segment is not ended: it is when it is full, or after five minutes");
     }
-    match taken.read_back(archive.store(), ARCHIVED_WITHIN).await {
-        Ok(()) => Ok(taken.commit(archive.store()).await?),
+    match taken.read_back(&store, ARCHIVED_WITHIN).await {
+        Ok(()) => Ok(taken.commit(&store).await?),
         Err(error) => {
-            taken.discard(archive.store()).await;
+            taken.discard(&store).await;
             Err(error.into())
         }
     }
@@ -116,7 +118,7 @@ async fn run(parts: &Parts, effort: Effort, report: &mut BackupReport) -> Result
 /// leader has made a checkpoint, which is asked for; left alone that takes minutes.
 async fn copy_on_one_timeline(
     parts: &Parts,
-    archive: &Archive,
+    store: &Store,
     effort: Effort,
     report: &mut BackupReport,
 ) -> Result<Taken, Failed> {
@@ -125,7 +127,7 @@ async fn copy_on_one_timeline(
         // What one that was broken off has left is another's.
         let id = BackupId::at(Timestamp::now());
         report.id = Some(id.to_string());
-        match copy(parts, archive, id, effort, report).await {
+        match copy(parts, store, id, effort, report).await {
             Err(Failed::Base(error @ BaseError::TimelineChanged { .. })) if Instant::now() < until => {
                 tracing::info!(%error, "asking the leader for a checkpoint, and beginning again");
                 if let Err(error) = checkpoint(parts).await {
@@ -144,7 +146,7 @@ async fn checkpoint(parts: &Parts) -> Result<(), NotEnded> {
 
 async fn copy(
     parts: &Parts,
-    archive: &Archive,
+    store: &Store,
     id: BackupId,
     effort: Effort,
     report: &mut BackupReport,
@@ -158,7 +160,7 @@ async fn copy(
     let workers = effort.workers.and_then(|workers| usize::try_from(workers).ok());
     options.effort.workers = workers.unwrap_or(options.effort.workers);
     let (progress, mut seen) = watch::channel(Progress::default());
-    let copied = base::take(&options, archive.store(), &progress);
+    let copied = base::take(&options, store, &progress);
     tokio::pin!(copied);
     let mut said = None;
     loop {

@@ -1,6 +1,7 @@
 //! What an answer of a store means that says no.
 //!
-//! From: the error of the client, which quotes the answer. Decides whether "404" is about an object or about the whole store. Never: a 404 that does not name the object
+//! From: the error of the client, which quotes the answer. Decides whether "404" is about an object or about the whole store, and whether "403" is about what was asked
+//! or about who asks. Never: a 404 that does not name the object
 //! taken for one that does: to a restore, "there is no such segment" means that the log ends there, and a bucket that was renamed, or a proxy
 //! without a backend, would end it.
 
@@ -8,6 +9,23 @@ use std::error::Error as StdError;
 
 /// By these names S3, Google and Azure say that an object is not there.
 const NO_OBJECT: [&str; 2] = ["NoSuchKey", "BlobNotFound"];
+/// By these names S3, Google and Azure say that they do not know who asks, whatever is asked for. What is not among them may be allowed to somebody else, or
+/// to the same for another object.
+const NOBODY: [&str; 13] = [
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "InvalidToken",
+    "InvalidSecurity",
+    "TokenRefreshRequired",
+    "RequestExpired",
+    "RequestTimeTooSkewed",
+    "AuthenticationRequired",
+    "AuthenticationFailed",
+    "InvalidAuthenticationInfo",
+    "NoAuthenticationInformation",
+    "AccountProblem",
+];
 /// What of a message is shown to people.
 const LONGEST: usize = 600;
 
@@ -15,6 +33,13 @@ const LONGEST: usize = 600;
 pub(super) fn is_of_an_object(error: &object_store::Error) -> bool {
     let text = whole(error);
     NO_OBJECT.iter().any(|name| text.contains(&format!("<Code>{name}</Code>")))
+}
+
+/// Whether the store does not know who asks. A store that says 401 says so by that alone.
+pub(super) fn is_of_credentials(error: &object_store::Error) -> bool {
+    let text = whole(error);
+    matches!(error, object_store::Error::Unauthenticated { .. })
+        || NOBODY.iter().any(|name| text.contains(&format!("<Code>{name}</Code>")))
 }
 
 /// Whether it is not even a store, or no such bucket, that answered.
@@ -102,6 +127,21 @@ mod tests {
         ] {
             assert!(!is_of_an_object(&not_found(document)), "{document}");
         }
+    }
+
+    #[test]
+    fn who_is_not_known_is_told_apart_from_who_is_not_permitted() {
+        let denied = |said: &str| object_store::Error::PermissionDenied {
+            path: "wal/x".to_owned(),
+            source: format!("Server returned 403: {said}").into(),
+        };
+        assert!(is_of_credentials(&denied("<Error><Code>SignatureDoesNotMatch</Code></Error>")));
+        assert!(
+            !is_of_credentials(&denied("<Error><Code>AccessDenied</Code></Error>")),
+            "it may write, and not delete"
+        );
+        let unknown = object_store::Error::Unauthenticated { path: String::new(), source: "401".into() };
+        assert!(is_of_credentials(&unknown));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 
+use bellwether_core::breaker::Limits;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Aws};
 use object_store::azure::{AzureConfigKey as Azure, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey as Google};
@@ -79,6 +80,7 @@ pub struct Location {
     environment: Arc<BTreeMap<String, String>>,
     authorities: Option<Vec<CertificateDer<'static>>>,
     patience: Patience,
+    limits: Limits,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,12 +126,18 @@ impl Location {
             environment: Arc::default(),
             authorities: None,
             patience: Patience::default(),
+            limits: Limits::default(),
         }
     }
 
     /// The same, waited for less or more long.
     pub fn with_patience(self, patience: Patience) -> Self {
         Self { patience, ..self }
+    }
+
+    /// The same, left alone after fewer or more failures.
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
     }
 
     /// Its address.
@@ -144,6 +152,10 @@ impl Location {
 
     pub(super) fn patience(&self) -> Patience {
         self.patience
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
     }
 
     pub(super) fn path(&self) -> Option<&FilePath> {
@@ -166,6 +178,7 @@ impl Location {
             environment: Arc::new(environment),
             authorities: ca.map(authorities).transpose()?,
             patience: Patience::default(),
+            limits: Limits::default(),
         };
         match &location.place {
             Place::Directory(_) => match location.settings.keys().next() {

@@ -1,11 +1,14 @@
 //! An object store, as backups use it: objects are written once.
 //!
 //! Nothing is retried without end in here: each request has a deadline and a few attempts ([`Patience`]), and what still fails is said to whoever
-//! asked. A put that nobody answered may have been carried out: it is looked at before it is called anything.
+//! asked. A put that nobody answered may have been carried out: it is looked at before it is called anything. A store that keeps failing is left
+//! alone for a while: whoever asks is refused at once, and one request at a time, which is sent once, shows whether it is back ([`breaker`]).
 //!
-//! Never: an object overwritten; a put called done that the store did not acknowledge; an error of the store taken for "there is no such object".
+//! Never: an object overwritten; a put called done that the store did not acknowledge; an error of the store taken for "there is no such object"; nor a request
+//! that was not sent.
 
 mod answer;
+mod breaker;
 mod http;
 mod location;
 mod probe;
@@ -22,9 +25,13 @@ use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload};
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload};
 use tokio::time::Instant;
 
+use breaker::{Breaker, Turn, Verdict};
+
+pub use bellwether_core::breaker::Limits;
+pub use breaker::{Rest, Trouble};
 pub use http::Patience;
 pub use location::{Location, LocationError};
 pub use probe::Capabilities;
@@ -72,6 +79,14 @@ pub enum StoreError {
         /// What it said.
         message: String,
     },
+    /// It was not asked: it has failed so often that it is left alone for a while.
+    #[error("{store}: {rest}")]
+    Resting {
+        /// The store, for people.
+        store: String,
+        /// Since when, and why.
+        rest: Box<Rest>,
+    },
     /// Anything else: it can't be reached, it failed, it took too long. It may work later.
     #[error("{store}: {what} {key}: {message}")]
     Failed {
@@ -89,7 +104,7 @@ pub enum StoreError {
 impl StoreError {
     /// Whether the same may succeed later without anybody changing anything.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Failed { .. })
+        matches!(self, Self::Failed { .. } | Self::Resting { .. })
     }
 }
 
@@ -118,10 +133,23 @@ const PUTS: usize = 3;
 /// Between two of them. The store's own retries wait longer each time; these are for a connection that broke.
 const BETWEEN_PUTS: Duration = Duration::from_millis(200);
 
+/// What becomes of a request to a store that is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WhileResting {
+    /// It is refused at once.
+    Refused,
+    /// It waits for as long as attempts at a request go on.
+    Waits,
+}
+
 /// An object store, or the part of one below a prefix.
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
+    /// The same without further attempts: for a request that shows whether the store is back.
+    once: Arc<dyn ObjectStore>,
+    breaker: Arc<Breaker>,
+    while_resting: WhileResting,
     root: Path,
     /// For messages; without secrets.
     name: Arc<str>,
@@ -149,10 +177,15 @@ impl Store {
     /// The store at a location. Nothing is asked of it yet.
     pub fn open(location: &Location) -> Result<Self, LocationError> {
         let (inner, root) = location.connect()?;
+        let (once, _) = location.clone().with_patience(Patience { retries: 0, ..location.patience() }).connect()?;
+        let name: Arc<str> = location.url().into();
         Ok(Self {
             inner,
+            once,
+            breaker: Breaker::new(name.clone(), location.limits()),
+            while_resting: WhileResting::Refused,
             root,
-            name: location.url().into(),
+            name,
             directory: location.path().map(|path| Arc::new(path.to_owned())),
             patience: location.patience(),
             replaces: Arc::default(),
@@ -163,6 +196,81 @@ impl Store {
     pub fn below(&self, prefix: &str) -> Self {
         let name = format!("{}/{prefix}", self.name.trim_end_matches('/')).into();
         Self { root: self.path(prefix), name, ..self.clone() }
+    }
+
+    /// The same store, for work that took long and would be lost: while it is left alone a request waits, as long as further attempts at it would take.
+    pub fn patient(&self) -> Self {
+        Self { while_resting: WhileResting::Waits, ..self.clone() }
+    }
+
+    /// Why the store is left alone now, if it is.
+    pub fn rest(&self) -> Option<Rest> {
+        self.breaker.rest()
+    }
+
+    /// Fails if the store is left alone: for whoever has work to do before he asks for anything.
+    pub fn awake(&self) -> Result<(), StoreError> {
+        match self.rest() {
+            Some(rest) if self.while_resting == WhileResting::Refused => Err(self.resting(rest)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until the store is not left alone any longer, or somebody may try whether it is back.
+    pub async fn rested(&self) {
+        self.breaker.rested().await;
+    }
+
+    fn resting(&self, rest: Rest) -> StoreError {
+        StoreError::Resting { store: self.to_string(), rest: Box::new(rest) }
+    }
+
+    /// That a request may be sent, when it may.
+    async fn turn(&self) -> Result<Turn, StoreError> {
+        let until = Instant::now() + self.patience.total;
+        loop {
+            let rest = match self.breaker.turn() {
+                Ok(turn) => return Ok(turn),
+                Err(rest) => rest,
+            };
+            let waits = self.while_resting == WhileResting::Waits;
+            if !waits || tokio::time::timeout_at(until, self.breaker.rested()).await.is_err() {
+                return Err(self.resting(rest));
+            }
+        }
+    }
+
+    /// Whom a request is sent by.
+    fn client(&self, turn: &Turn) -> &dyn ObjectStore {
+        if turn.is_trial() { &*self.once } else { &*self.inner }
+    }
+
+    /// What an answer means, to whoever asked and for what the store is worth.
+    fn judged<T>(
+        &self,
+        turn: Turn,
+        what: &'static str,
+        key: &str,
+        answer: object_store::Result<T>,
+    ) -> Result<T, StoreError> {
+        let error = match answer {
+            Ok(answer) => {
+                turn.ended(Verdict::Served);
+                return Ok(answer);
+            }
+            Err(error) => error,
+        };
+        let said = self.failed(what, key, &error);
+        turn.ended(match &said {
+            StoreError::Failed { message, .. } | StoreError::NoStore { message, .. } => {
+                Verdict::Trouble(Trouble::Down, message)
+            }
+            StoreError::Refused { message, .. } if answer::is_of_credentials(&error) => {
+                Verdict::Trouble(Trouble::Credentials, message)
+            }
+            _ => Verdict::Served,
+        });
+        Err(said)
     }
 
     fn path(&self, key: &str) -> Path {
@@ -188,11 +296,17 @@ impl Store {
         let mut put = 1;
         loop {
             let payload = PutPayload::from(body.clone());
-            let error = match self.inner.put_opts(&path, payload, PutMode::Create.into()).await {
-                Ok(_) => return Ok(Put::Created),
+            let turn = self.turn().await?;
+            let error = match self.client(&turn).put_opts(&path, payload, PutMode::Create.into()).await {
                 // It may have been our own attempt, whose answer was lost.
-                Err(object_store::Error::AlreadyExists { source, .. }) => self.undecided(key, &source.to_string()),
-                Err(error) => self.failed("put", key, &error),
+                Err(object_store::Error::AlreadyExists { source, .. }) => {
+                    turn.ended(Verdict::Served);
+                    self.undecided(key, &source.to_string())
+                }
+                answer => match self.judged(turn, "put", key, answer) {
+                    Ok(_) => return Ok(Put::Created),
+                    Err(error) => error,
+                },
             };
             if !error.is_transient() {
                 return Err(error);
@@ -265,17 +379,15 @@ impl Store {
     }
 
     async fn read(&self, what: &'static str, key: &str, options: GetOptions) -> Result<Bytes, StoreError> {
-        let got = self.ask(what, key, options).await?;
-        let expected = got.range.end - got.range.start;
-        let body = got.bytes().await.map_err(|error| self.failed(what, key, &error))?;
+        let turn = self.turn().await?;
+        let answer = async {
+            let got = self.client(&turn).get_opts(&self.path(key), options).await?;
+            let expected = got.range.end - got.range.start;
+            Ok((expected, got.bytes().await?))
+        };
+        let answer = answer.await;
+        let (expected, body) = self.judged(turn, what, key, answer)?;
         if body.len() as u64 == expected { Ok(body) } else { Err(self.short(what, key, expected, body.len() as u64)) }
-    }
-
-    async fn ask(&self, what: &'static str, key: &str, options: GetOptions) -> Result<GetResult, StoreError> {
-        match self.inner.get_opts(&self.path(key), options).await {
-            Ok(got) => Ok(got),
-            Err(error) => Err(self.failed(what, key, &error)),
-        }
     }
 
     fn short(&self, what: &'static str, key: &str, expected: u64, got: u64) -> StoreError {
@@ -293,7 +405,9 @@ impl Store {
 
     /// An object, as it arrives. It ends with an error, or whole.
     pub async fn stream(&self, key: &str) -> Result<BoxStream<'static, Result<Bytes, StoreError>>, StoreError> {
-        let got = self.ask("get", key, GetOptions::default()).await?;
+        let turn = self.turn().await?;
+        let answer = self.client(&turn).get_opts(&self.path(key), GetOptions::default()).await;
+        let got = self.judged(turn, "get", key, answer)?;
         let (store, key, expected) = (self.clone(), key.to_owned(), got.range.end - got.range.start);
         let whole = futures::stream::try_unfold((got.into_stream(), 0), move |(mut body, got)| {
             let (store, key) = (store.clone(), key.clone());
@@ -313,11 +427,14 @@ impl Store {
 
     /// The size of an object, if it is there.
     pub async fn size(&self, key: &str) -> Result<Option<u64>, StoreError> {
-        match self.inner.head(&self.path(key)).await {
-            Ok(meta) => Ok(Some(meta.size)),
+        let turn = self.turn().await?;
+        match self.client(&turn).head(&self.path(key)).await {
             // This answer has no body to say what it is that is missing: the object or the bucket.
-            Err(object_store::Error::NotFound { .. }) => Ok(self.find(key).await?.map(|body| body.len() as u64)),
-            Err(error) => Err(self.failed("look at", key, &error)),
+            Err(object_store::Error::NotFound { .. }) => {
+                turn.ended(Verdict::Served);
+                Ok(self.find(key).await?.map(|body| body.len() as u64))
+            }
+            answer => Ok(Some(self.judged(turn, "look at", key, answer)?.size)),
         }
     }
 
@@ -325,8 +442,9 @@ impl Store {
     pub async fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
         self.present("list", prefix)?;
         let path = self.path(prefix);
-        let found = self.inner.list(Some(&path)).try_collect::<Vec<_>>().await;
-        let found = found.map_err(|error| self.failed("list", prefix, &error))?;
+        let turn = self.turn().await?;
+        let found = self.client(&turn).list(Some(&path)).try_collect::<Vec<_>>().await;
+        let found = self.judged(turn, "list", prefix, found)?;
         let mut entries: Vec<_> = found.into_iter().filter_map(|meta| self.entry(&meta)).collect();
         entries.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(entries)
@@ -336,8 +454,9 @@ impl Store {
     pub async fn directories(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
         self.present("list", prefix)?;
         let path = self.path(prefix);
-        let found = self.inner.list_with_delimiter(Some(&path)).await;
-        let found = found.map_err(|error| self.failed("list", prefix, &error))?;
+        let turn = self.turn().await?;
+        let found = self.client(&turn).list_with_delimiter(Some(&path)).await;
+        let found = self.judged(turn, "list", prefix, found)?;
         let mut names: Vec<_> =
             found.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned)).collect();
         names.sort();
@@ -346,7 +465,9 @@ impl Store {
 
     /// Removes an object. One that is gone is no error.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
-        match self.inner.delete(&self.path(key)).await.map_err(|error| self.failed("delete", key, &error)) {
+        let turn = self.turn().await?;
+        let answer = self.client(&turn).delete(&self.path(key)).await;
+        match self.judged(turn, "delete", key, answer) {
             Ok(()) | Err(StoreError::Missing { .. }) => Ok(()),
             Err(error) => Err(error),
         }

@@ -6,10 +6,11 @@
 use std::fmt;
 
 use bytes::Bytes;
-use object_store::{ObjectStore as _, PutMode, PutPayload};
+use object_store::{PutMode, PutPayload};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::{Deserialize, Serialize};
 
+use super::breaker::Verdict;
 use super::{Ordering, Store, StoreError};
 
 /// What a store can do.
@@ -93,13 +94,24 @@ impl Store {
 
     /// Whether an object stays as it is when another is created in its place.
     async fn keeps(&self, key: &str) -> Result<bool, StoreError> {
-        let again = self.inner.put_opts(&self.path(key), PutPayload::from_static(SECOND), PutMode::Create.into()).await;
+        let turn = self.turn().await?;
+        let (path, second) = (self.path(key), PutPayload::from_static(SECOND));
+        let again = match self.client(&turn).put_opts(&path, second, PutMode::Create.into()).await {
+            Err(
+                error @ (object_store::Error::AlreadyExists { .. }
+                | object_store::Error::NotImplemented { .. }
+                | object_store::Error::NotSupported { .. }),
+            ) => {
+                turn.ended(Verdict::Served);
+                Err(error)
+            }
+            answer => Ok(self.judged(turn, "put", key, answer)),
+        };
         let there = self.get(key).await?;
         match again {
             Err(object_store::Error::AlreadyExists { .. }) => Ok(there == FIRST),
-            Err(object_store::Error::NotImplemented { .. } | object_store::Error::NotSupported { .. }) => Ok(false),
-            Err(error) => Err(self.failed("put", key, &error)),
-            Ok(_) => Ok(false),
+            Err(_) => Ok(false),
+            Ok(put) => put.map(|_| false),
         }
     }
 

@@ -39,6 +39,8 @@ pub async fn push(
     segment_size: u64,
     level: i32,
 ) -> Result<Pushed, WalError> {
+    // Nothing is read and compressed for a store that is not going to be asked.
+    archive.store().awake()?;
     let (path, system) = (path.to_owned(), archive.owner().system_identifier);
     let (header, body) = blocking(file, move || read(file, &path, system, segment_size, level)).await?;
     let store = archive.store();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bellwether_api::labels;
 use bellwether_api::v1::{Backup, BackupPhase, BackupSpec, BackupStatus, PostgresCluster};
-use bellwether_backup::base::seal;
+use bellwether_backup::base::{self, seal};
 use bellwether_backup::catalog::{self, Catalog};
 use bellwether_backup::{Store, WalFile};
 use chaos::embedded::Site;
@@ -201,11 +201,51 @@ async fn note_20_while_the_store_is_down_the_log_is_kept_that_is_said_and_all_of
     let failing = || async { home.condition("demo", "Archiving").await.filter(|(status, _)| status == "False") };
     assert_eq!(eventually("it is said", failing).await.1, "ArchiveFailing");
     assert_eq!(home.condition("demo", "Ready").await.unwrap().0, "True", "nobody who writes is hurt by it");
+    let clusters: Api<PostgresCluster> = Api::default_namespaced(home.client().await);
+    let rests = || async {
+        let conditions = clusters.get_opt("demo").await.ok()??.status?.conditions;
+        let said = conditions.into_iter().find(|condition| condition.type_ == "Archiving")?.message;
+        (said.contains("left alone since 20") && said.contains("it is down") && said.contains("SlowDown")).then_some(())
+    };
+    eventually("it is said since when it is left alone, and why", rests).await;
     proxy.heal();
     let works = || async { home.condition("demo", "Archiving").await.filter(|(status, _)| status == "True") };
     eventually("it catches up", works).await;
     ask_for(&home, "after").await;
     assert_eq!(over(&home, "after").await.phase, Some(BackupPhase::Completed));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn note_31_a_backup_of_which_all_is_copied_is_not_complete_while_its_log_does_not_get_into_the_store() {
+    let (server, proxy, home) = archiving_and_verifying("1", "never").await;
+    let api = backups(&home).await;
+    let any = || async { api.list(&ListParams::default()).await.ok()?.items.into_iter().next()?.metadata.name };
+    let first = eventually("a backup is scheduled", any).await;
+    assert_eq!(over(&home, &first).await.phase, Some(BackupPhase::Completed));
+
+    proxy.fail("PUT", "/wal/", proxy::Fault::Unavailable, usize::MAX);
+    ask_for(&home, "mine").await;
+    let status = || async { api.get_opt("mine").await.ok()??.status };
+    let copied = || async {
+        let status = status().await?;
+        status.message.as_ref().is_some_and(|said| said.contains("waiting for the end of its log")).then_some(status)
+    };
+    let id = eventually("all of it is copied", copied).await.id.unwrap();
+    let failing = || async { home.condition("demo", "Archiving").await.filter(|(status, _)| status == "False") };
+    eventually("the log does not get there", failing).await;
+    let archive = archive(&server.store()).await;
+    let there: Vec<_> = archive.list(&format!("base/{id}")).await.unwrap().into_iter().map(|entry| entry.key).collect();
+    assert!(there.iter().any(|key| key.contains("pack-")), "{there:?}");
+    assert!(!there.iter().any(|key| key.ends_with("commit.json")), "it counts by nobody's word: {there:?}");
+    assert_eq!(status().await.unwrap().phase, Some(BackupPhase::Running));
+
+    proxy.heal();
+    let status = over(&home, "mine").await;
+    assert_eq!((status.phase, status.id.as_ref()), (Some(BackupPhase::Completed), Some(&id)), "{status:?}");
+    let commit = seal::read(&archive, &id.parse().unwrap()).await.unwrap();
+    let found = segments(&server.store()).await;
+    let needed = base::needed_segments(&commit);
+    assert!(!needed.is_empty() && needed.iter().all(|name| found.contains(&name.to_string())), "{needed:?} {found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

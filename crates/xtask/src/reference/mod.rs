@@ -1,8 +1,9 @@
-//! The pages of `docs/reference`.
+//! The pages of `docs/reference`, and the one of `docs/proof` that is a list of tests.
 
 pub mod backup;
 pub mod cluster;
 mod fields;
+pub mod notes;
 pub mod tables;
 
 /// What stands at the top of a generated page.

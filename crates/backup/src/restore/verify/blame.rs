@@ -45,7 +45,10 @@ impl VerifyError {
 fn of_store(error: &StoreError) -> bool {
     match error {
         StoreError::Missing { .. } | StoreError::Conflict { .. } => true,
-        StoreError::Refused { .. } | StoreError::NoStore { .. } | StoreError::Failed { .. } => false,
+        StoreError::Refused { .. }
+        | StoreError::NoStore { .. }
+        | StoreError::Failed { .. }
+        | StoreError::Resting { .. } => false,
     }
 }
 
