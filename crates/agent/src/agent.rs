@@ -325,7 +325,7 @@ async fn set_up(
         children: children.clone(),
         secrets: kube::Api::namespaced(client.clone(), &environment.namespace),
         environment: environment.clone(),
-        failing: None,
+        archived: None,
         retained: None,
     };
     tokio::spawn(keeper.keep());

@@ -398,6 +398,9 @@ pub struct Archiving {
     /// Why the log does not get into the store; nothing when it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failing: Option<String>,
+    /// Up to when the log is in the store, said only while no more of it gets there: otherwise it would be another time with each segment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
     /// What became of retention; nothing before it was looked at, or by an older agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention: Option<Retained>,
@@ -409,6 +412,9 @@ pub struct Archiving {
 pub struct Retained {
     /// What was to be kept, as the agent was told.
     pub policy: String,
+    /// Since when every moment can be restored, by what is in the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
     /// Why what is to go is still there; nothing when it is gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failing: Option<String>,

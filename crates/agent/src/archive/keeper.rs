@@ -23,7 +23,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::message::{Said, Setup, Tell};
+use super::message::{Archived, Said, Setup, Tell};
 use super::{place, process};
 use crate::backoff::Backoff;
 use crate::board::Board;
@@ -67,8 +67,8 @@ pub struct Keeper {
     pub children: Children,
     /// Where Secrets are read.
     pub secrets: Api<Secret>,
-    /// What was said last of the archive: why it fails, if it does.
-    pub failing: Option<Option<String>>,
+    /// What was said last of the archive.
+    pub archived: Option<Archived>,
     /// What was said last of retention.
     pub retained: Option<Retained>,
 }
@@ -128,7 +128,9 @@ impl Keeper {
                 continue;
             }
             tracing::warn!(error = %stopped, "no archiver runs");
-            self.failing = Some(Some(stopped.to_string()));
+            // What it had said of the store is still there.
+            let until = self.archived.take().and_then(|archived| archived.until);
+            self.archived = Some(Archived { until, ..Archived::failing(stopped.to_string()) });
             self.report_archiving();
             self.say_broken_off(&stopped);
             if began.elapsed() > GOOD_RUN {
@@ -172,7 +174,7 @@ impl Keeper {
             if !self.still_holds(&setup, &archive) {
                 return Err(Stopped::Another);
             }
-            let fails = self.failing.as_ref().is_some_and(Option::is_some);
+            let fails = self.archived.as_ref().is_some_and(|archived| archived.failing.is_some());
             if looked.elapsed() > if fails { CREDENTIALS_FAILING } else { CREDENTIALS } {
                 looked = Instant::now();
                 match self.setup().await {
@@ -278,7 +280,7 @@ impl Keeper {
 
     fn hear(&mut self, line: &str) {
         match serde_json::from_str(line) {
-            Ok(Said::Archiving(failing)) => self.failing = Some(failing),
+            Ok(Said::Archiving(archived)) => self.archived = Some(archived),
             Ok(Said::Retained(retained)) => self.retained = Some(*retained),
             Ok(Said::Backup(backup)) => self.board.report(|report| report.backup = Some(*backup)),
             Err(error) => tracing::error!(%error, line, "the archiver says what nobody understands"),
@@ -289,8 +291,10 @@ impl Keeper {
     fn report_archiving(&self) {
         self.board.report(|report| {
             let leads = report.role == Some(InstanceRole::Primary);
-            let said = self.failing.clone().filter(|_| leads);
-            report.archiving = said.map(|failing| Archiving { failing, retention: self.retained.clone() });
+            let said = self.archived.clone().filter(|_| leads);
+            let retention = || self.retained.clone();
+            report.archiving =
+                said.map(|Archived { failing, until }| Archiving { failing, until, retention: retention() });
         });
     }
 
@@ -307,7 +311,7 @@ impl Keeper {
     }
 
     fn nothing_to_say(&mut self) {
-        (self.failing, self.retained) = (None, None);
+        (self.archived, self.retained) = (None, None);
         self.board.report(|report| {
             report.archiving = None;
             report.backup = None;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use bellwether_core::contract::{BackupOrder, BackupReport, Effort, Leader, Retained};
 use bellwether_core::wal::SystemIdentifier;
+use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// What the agent tells.
@@ -26,12 +27,28 @@ pub enum Tell {
 /// What the archiver says.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Said {
-    /// Why the log does not get into the store, if it doesn't.
-    Archiving(Option<String>),
+    /// Whether the log gets into the store.
+    Archiving(Archived),
     /// How far a backup is.
     Backup(Box<BackupReport>),
     /// What became of retention.
     Retained(Box<Retained>),
+}
+
+/// Whether the log gets into the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Archived {
+    /// Why not.
+    pub failing: Option<String>,
+    /// Up to when it is there; nothing when it gets there, or nobody knows.
+    pub until: Option<Timestamp>,
+}
+
+impl Archived {
+    /// It can't be got there, and nobody knows what is.
+    pub fn failing(why: String) -> Self {
+        Self { failing: Some(why), until: None }
+    }
 }
 
 /// Where everything is and goes.

@@ -14,10 +14,11 @@ use bellwether_core::contract::{BackupOrder, Effort, Leader};
 use bellwether_postgres::{Installation, control};
 use bellwether_runtime::client;
 use bellwether_runtime::telemetry::{self, Format, Sink};
+use k8s_openapi::jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::message::{Said, Setup, Tell};
+use super::message::{Archived, Said, Setup, Tell};
 use super::{retain, serve, take};
 
 /// The hidden role's name.
@@ -42,8 +43,18 @@ pub(super) struct Parts {
     pub follows: watch::Receiver<Option<Option<Leader>>>,
     /// What is kept in the store, if this instance is to remove the rest.
     pub retain: watch::Receiver<Option<String>>,
+    /// Up to when the log is in the store, as far as this process has seen it get there.
+    pub until: watch::Sender<Option<Timestamp>>,
     /// What the agent is told.
     pub said: mpsc::UnboundedSender<Said>,
+}
+
+impl Parts {
+    /// Says that the log gets into the store, or why not.
+    pub fn say_archiving(&self, failing: Option<String>) {
+        let until = failing.as_ref().and_then(|_| *self.until.borrow());
+        let _ = self.said.send(Said::Archiving(Archived { failing, until }));
+    }
 }
 
 /// An archive that is open.
@@ -89,6 +100,7 @@ async fn run() -> std::io::Result<()> {
     tokio::spawn(speak(saying));
     let (follows, followed) = watch::channel(None);
     let (retain, retained) = watch::channel(None);
+    let until = watch::Sender::new(None);
     let mut parts = None;
     let mut backup: Option<JoinHandle<()>> = None;
     while let Some(tell) = told.recv().await {
@@ -97,7 +109,7 @@ async fn run() -> std::io::Result<()> {
                 let (opened, archive) = watch::channel(None);
                 let setup = Arc::new(*setup);
                 let (follows, retain) = (followed.clone(), retained.clone());
-                let now = Parts { setup, archive, follows, retain, said: said.clone() };
+                let now = Parts { setup, archive, follows, retain, until: until.clone(), said: said.clone() };
                 tokio::spawn(open(now.clone(), opened));
                 tokio::spawn(retain::retain(now.clone()));
                 serve::listen(now.clone())?;
@@ -158,12 +170,12 @@ async fn open(parts: Parts, opened: watch::Sender<Option<Arc<Open>>>) {
             Ok(open) => {
                 tracing::info!(store = setup.url, "the archive is open");
                 opened.send_replace(Some(Arc::new(open)));
-                let _ = parts.said.send(Said::Archiving(None));
+                parts.say_archiving(None);
                 return;
             }
             Err(why) => {
                 tracing::warn!(error = why, "the archive can't be opened");
-                let _ = parts.said.send(Said::Archiving(Some(why)));
+                parts.say_archiving(Some(why));
             }
         }
         tokio::time::sleep(AGAIN).await;

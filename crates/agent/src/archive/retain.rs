@@ -11,6 +11,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use bellwether_backup::catalog::{Catalog, Newest};
+use bellwether_backup::restore::choose;
 use bellwether_backup::retention::{self, Alarm, Plan, Policy};
 use bellwether_backup::{Store, StoreError};
 use bellwether_core::contract::{Removed, Retained};
@@ -52,6 +53,14 @@ struct Last {
     policy: String,
     newest: Newest,
     at: Instant,
+}
+
+/// That it was carried out.
+struct Done {
+    newest: Newest,
+    plan: Plan,
+    since: Option<Timestamp>,
+    removed: Option<Removed>,
 }
 
 /// Why it is time.
@@ -100,10 +109,11 @@ async fn keep_on(parts: &Parts, mut told: watch::Receiver<Option<String>>) {
         let before = report.clone();
         let wait = match looked.unwrap_or(Err(Failed::Late)) {
             Ok(None) => LOOK,
-            Ok(Some((newest, plan, removed))) => {
+            Ok(Some(Done { newest, plan, since, removed })) => {
                 backoff.reset();
                 report.policy.clone_from(&policy);
                 report.failing = None;
+                report.since = since;
                 report.alarm = alarm(&plan);
                 report.removed = removed.or(report.removed.take());
                 last = Some(Last { policy, newest, at: Instant::now() });
@@ -129,12 +139,7 @@ async fn keep_on(parts: &Parts, mut told: watch::Receiver<Option<String>>) {
 }
 
 /// Carries it out if it is time; nothing if not.
-async fn look(
-    store: &Store,
-    policy: &str,
-    last: Option<&Last>,
-    day: Duration,
-) -> Result<Option<(Newest, Plan, Option<Removed>)>, Failed> {
+async fn look(store: &Store, policy: &str, last: Option<&Last>, day: Duration) -> Result<Option<Done>, Failed> {
     let what: Policy = policy.parse()?;
     let newest = Newest::of(store).await?;
     let Some(why) = due(last, policy, &newest, Instant::now(), day) else { return Ok(None) };
@@ -150,7 +155,8 @@ async fn look(
     );
     retention::apply(store, &plan).await?;
     let removed = removed(&plan, &catalog, Timestamp::now());
-    Ok(Some((newest, plan, removed)))
+    let since = choose::since(&catalog, |backup| plan.kept.contains_key(backup));
+    Ok(Some(Done { newest, plan, since: since.and_then(|at| Timestamp::from_second(at.as_second()).ok()), removed }))
 }
 
 /// Whether there is anything to look at.

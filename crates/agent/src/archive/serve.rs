@@ -16,13 +16,13 @@ use std::time::{Duration, SystemTime};
 use bellwether_backup::WalFile;
 use bellwether_backup::wal::{self, WalError};
 use bellwether_postgres::pidfile::{self, Pidfile, Status};
+use k8s_openapi::jiff::Timestamp;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::SOCKET;
 use super::command::DONE;
-use super::message::Said;
 use super::process::{LEVEL, Open, Parts};
 
 /// How long an attempt may take.
@@ -75,15 +75,30 @@ async fn answer(stream: UnixStream, parts: Parts) {
     }
     let failing = match asked.trim_end().parse::<WalFile>() {
         Err(error) => Some(error.to_string()),
-        Ok(file) => hold(&parts, file).await.err(),
+        Ok(file) => {
+            let until = written(&parts, file);
+            let held = hold(&parts, file).await;
+            if held.is_ok() && until > *parts.until.borrow() {
+                parts.until.send_replace(until);
+            }
+            held.err()
+        }
     };
     if let Some(why) = &failing {
         tracing::warn!(error = why, "not archived");
     }
     let line = format!("{}\n", failing.as_deref().unwrap_or(DONE).replace('\n', " "));
-    let _ = parts.said.send(Said::Archiving(failing));
+    parts.say_archiving(failing);
     // Whoever asked and is gone comes again.
     let _ = stream.get_mut().write_all(line.as_bytes()).await;
+}
+
+/// When a segment was written last: what was committed before that is in it, or in one before it, which PostgreSQL has had archived. A second less: of two that commit at
+/// once, the first by its own word may be the second in the log.
+fn written(parts: &Parts, file: WalFile) -> Option<Timestamp> {
+    let path = matches!(file, WalFile::Segment(_)).then(|| wal_directory(parts).join(file.to_string()))?;
+    let modified = Timestamp::try_from(std::fs::metadata(path).ok()?.modified().ok()?).ok()?;
+    Timestamp::from_second(modified.as_second() - 1).ok()
 }
 
 /// Until the file is in the store, or it is of no use to wait for that.
@@ -106,7 +121,7 @@ async fn hold(parts: &Parts, file: WalFile) -> Result<(), String> {
             return Err(format!("{file}: {error}"));
         };
         let why = format!("{file}: {}: {rest}", open.archive.store());
-        let _ = parts.said.send(Said::Archiving(Some(why.clone())));
+        parts.say_archiving(Some(why.clone()));
         tokio::select! {
             () = open.archive.store().rested() => {}
             () = stopping(parts) => return Err(why),
@@ -179,9 +194,9 @@ async fn take_stock(parts: Parts) {
             // Once: each change is a write to the API.
             Some((file, _)) if !late => {
                 let why = format!("{file} has waited for more than {} s to be archived", WAITS.as_secs());
-                let _ = parts.said.send(Said::Archiving(Some(why)));
+                parts.say_archiving(Some(why));
             }
-            None if late => drop(parts.said.send(Said::Archiving(None))),
+            None if late => parts.say_archiving(None),
             _ => {}
         }
         late = waits.is_some();

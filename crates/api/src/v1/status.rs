@@ -57,6 +57,14 @@ pub struct PostgresClusterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Time")]
     pub last_verified_backup: Option<Time>,
+    /// Since when every moment can be restored, by what is in the store: looked at after each backup, and once a day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Time")]
+    pub recoverable_from: Option<Time>,
+    /// Up to when, while the log does not get into the store (`Archiving` says why). While it does, it is up to the last minutes, five at most, and this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Time")]
+    pub recoverable_to: Option<Time>,
     /// The time of the schedule for which a backup was created last. It is not created again, whatever becomes of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Time")]

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use bellwether_core::wal::Timeline;
+use bellwether_core::wal::{Lsn, Timeline};
 use jiff::Timestamp;
 
 use super::recovery::Target;
@@ -123,6 +123,26 @@ pub fn choose<'a>(catalog: &'a Catalog, wanted: &Wanted) -> Result<Choice<'a>, U
         }
     }
     Err(refused("the target can't be reached".to_owned(), not))
+}
+
+/// Since when every moment can be reached from one of these backups: from the end of the oldest whose log leads to the next, and so on to the newest. How far the
+/// newest one's log goes is not looked at: what is on its way into the store seems to be missing.
+pub fn since(catalog: &Catalog, counts: impl Fn(&BackupId) -> bool) -> Option<Timestamp> {
+    let segments = catalog.segments();
+    let mut since: Option<(Timestamp, Lsn)> = None;
+    for backup in catalog.backups.iter().rev().filter(|backup| counts(&backup.commit.id)) {
+        let commit = &backup.commit;
+        let timeline = latest(commit.timeline, catalog);
+        let windows = gaps::windows(commit, &segments, &catalog.histories);
+        match (windows.into_iter().find(|window| window.timeline == timeline), since) {
+            // Of a timeline that was given up, or no backup at all.
+            (None, None) => {}
+            (Some(window), None) => since = Some((commit.finished, window.from)),
+            (Some(window), Some((_, next))) if window.to >= next => since = Some((commit.finished, window.from)),
+            (_, Some(_)) => break,
+        }
+    }
+    since.map(|(at, _)| at)
 }
 
 /// How far this backup leads on the way that is wanted, if the target can lie there.

@@ -11,6 +11,7 @@ use bellwether_backup::{Store, WalFile};
 use chaos::embedded::Site;
 use chaos::fault::Fault;
 use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -208,11 +209,19 @@ async fn note_20_while_the_store_is_down_the_log_is_kept_that_is_said_and_all_of
         (said.contains("left alone since 20") && said.contains("it is down") && said.contains("SlowDown")).then_some(())
     };
     eventually("it is said since when it is left alone, and why", rests).await;
+    let status = || async { clusters.get_opt("demo").await.ok()??.status };
+    let stale = || async { status().await?.recoverable_to };
+    let until = eventually("it is said up to when the database can be restored", stale).await;
+    assert!(until.0 < Timestamp::now(), "{until:?}");
     proxy.heal();
     let works = || async { home.condition("demo", "Archiving").await.filter(|(status, _)| status == "True") };
     eventually("it catches up", works).await;
     ask_for(&home, "after").await;
     assert_eq!(over(&home, "after").await.phase, Some(BackupPhase::Completed));
+    let window = || async { Some(status().await?).filter(|status| status.recoverable_to.is_none())?.recoverable_from };
+    let since = eventually("it is said since when every moment can be restored", window).await;
+    let taken = api.get(&first).await.unwrap().status.unwrap();
+    assert!(Some(&since) <= taken.completed_at.as_ref(), "{since:?} {taken:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use super::backup::is_older_than;
 use super::conditions::{Holds, Says, stopped};
 use super::status::View;
+use crate::contract::Archiving;
 use crate::observed::Backup;
 
 /// The log gets into the object store. Said where there is one.
@@ -76,6 +77,32 @@ pub(super) fn last_completed(view: &View<'_>) -> Option<Timestamp> {
     let before = view.before().and_then(|status| status.last_backup.as_ref()).map(|at| at.0);
     let completed = over(view).filter(|(_, status)| status.phase.is_some_and(BackupPhase::is_complete));
     before.into_iter().chain(completed.filter_map(|(_, status)| ended(status))).max()
+}
+
+/// Since when every moment can be restored. Who leads only now has yet to look, and what its predecessor saw still holds.
+pub(super) fn recoverable_from(view: &View<'_>) -> Option<Timestamp> {
+    view.parent.cluster.spec.backup.store.as_ref()?;
+    match of_primary(view).and_then(|said| said.retention.as_ref()) {
+        Some(said) if said.failing.is_none() => said.since,
+        _ => view.before()?.recoverable_from.as_ref().map(|at| at.0),
+    }
+}
+
+/// Up to when, where that is not up to now.
+pub(super) fn recoverable_to(view: &View<'_>) -> Option<Timestamp> {
+    view.parent.cluster.spec.backup.store.as_ref()?;
+    let before = view.before().and_then(|status| status.recoverable_to.as_ref()).map(|at| at.0);
+    match of_primary(view) {
+        Some(said) if said.failing.is_none() => None,
+        // An archiver that began while the store was down has seen nothing get there.
+        Some(said) => said.until.or(before),
+        None => before,
+    }
+}
+
+/// What the primary says of the archive.
+fn of_primary<'a>(view: &'a View<'_>) -> Option<&'a Archiving> {
+    view.leading()?.report.known()?.archiving.as_ref()
 }
 
 /// The cluster's backups that are over, with what is said of them as of now.

@@ -212,6 +212,8 @@ pub(super) fn status(view: &View<'_>, waiting_on: &[WaitingOn]) -> PostgresClust
         operation: kind.map(|kind| operation(view, kind, phase, waiting_on)),
         last_backup: backed_up::last_completed(view).map(Time),
         last_verified_backup: verified::last(view).map(Time),
+        recoverable_from: backed_up::recoverable_from(view).map(Time),
+        recoverable_to: backed_up::recoverable_to(view).map(Time),
         last_scheduled_backup: schedule::last(view.observed, view.parent).map(Time),
     }
 }

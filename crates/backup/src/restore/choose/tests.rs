@@ -128,3 +128,23 @@ fn without_a_backup_that_is_said() {
     let error = chosen(&catalog(&[(1, 2..25)]), &unknown).unwrap_err();
     assert!(error.contains("there is no backup 20261101T000000Z"), "{error}");
 }
+
+#[rstest]
+#[case::from_the_oldest(catalog(&[(1, 2..25)]), Some("2026-11-18T02:00:00Z"))]
+#[case::from_the_second_when_the_first_does_not_lead_to_it(catalog(&[(1, 2..10), (1, 11..25)]), Some("2026-11-19T02:00:00Z"))]
+#[case::what_is_on_its_way_is_no_gap(catalog(&[(1, 2..25), (1, 26..27)]), Some("2026-11-18T02:00:00Z"))]
+#[case::one_that_is_none_does_not_count(catalog(&[(1, 2..20)]), Some("2026-11-18T02:00:00Z"))]
+#[case::of_nothing(Catalog::default(), None)]
+#[case::without_the_log(catalog(&[]), None)]
+#[case::over_a_fork(fork(catalog(&[(1, 2..23), (2, 22..30)]), 2, 22 * SIZE + 9), Some("2026-11-18T02:00:00Z"))]
+#[case::the_second_was_taken_where_nobody_goes(fork(catalog(&[(1, 2..25), (2, 10..30)]), 2, 10 * SIZE + 9), Some("2026-11-18T02:00:00Z"))]
+fn every_moment_since_can_be_reached(#[case] catalog: Catalog, #[case] since: Option<&str>) {
+    assert_eq!(super::since(&catalog, |_| true).map(|at| at.to_string()).as_deref(), since);
+}
+
+#[test]
+fn what_is_about_to_go_does_not_count() {
+    let catalog = catalog(&[(1, 2..25)]);
+    let since = super::since(&catalog, |id| id.to_string() == SECOND);
+    assert_eq!(since, Some("2026-11-19T02:00:00Z".parse().unwrap()));
+}

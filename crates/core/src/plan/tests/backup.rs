@@ -3,6 +3,7 @@
 use bellwether_api::labels;
 use bellwether_api::v1::{BackupPhase, BackupStatus};
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use crate::contract::Effort;
@@ -579,6 +580,38 @@ fn whether_the_log_is_archived_is_said_by_the_primary_or_unknown() {
     world.step();
     assert_eq!(archiving(&world), is("Unknown", "NoPrimary"));
     assert!(World::settled(json!({"replicas": 1})).status().conditions.iter().all(|one| one.type_ != "Archiving"));
+}
+
+#[test]
+fn the_moments_that_can_be_restored_are_said_and_no_later_end_than_is_known() {
+    let mut world = backed_up(2);
+    let window = |world: &World| {
+        let text = |at: Option<Time>| at.map(|at| at.0.to_string());
+        let status = world.status();
+        (text(status.recoverable_from), text(status.recoverable_to))
+    };
+    let (since, until) = ("2026-01-01T00:02:12Z", "2026-01-03T11:59:00Z");
+    let is = |since: &str, until: Option<&str>| (Some(since.to_owned()), until.map(str::to_owned));
+    let say = |world: &mut World, archiving: Value| {
+        world.change_report("orders-1", |report| report["archiving"] = archiving);
+        world.settle();
+    };
+    assert_eq!(window(&world), (None, None), "nobody has looked yet");
+    say(&mut world, json!({"retention": {"policy": "30d", "since": since}}));
+    assert_eq!(window(&world), is(since, None), "up to now");
+    say(&mut world, json!({"failing": "down", "until": until, "retention": {"policy": "30d", "since": since}}));
+    assert_eq!(window(&world), is(since, Some(until)));
+    // Its archiver begins anew while the store is down: it knows neither.
+    say(&mut world, json!({"failing": "down"}));
+    assert_eq!(window(&world), is(since, Some(until)));
+    let later = "2026-01-02T02:03:00Z";
+    say(&mut world, json!({"retention": {"policy": "30d", "since": later}}));
+    assert_eq!(window(&world), is(later, None));
+    say(&mut world, json!({"retention": {"policy": "30d", "since": since, "failing": "403"}}));
+    assert_eq!(window(&world), is(later, None), "what failed half-way has seen nothing");
+    world.change_spec(|spec| spec["backup"] = json!({}));
+    world.settle();
+    assert_eq!(window(&world), (None, None), "nothing of a store that is not named");
 }
 
 #[test]
