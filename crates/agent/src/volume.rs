@@ -252,6 +252,11 @@ impl Volume {
         self.remove_marker(REWIND)
     }
 
+    /// What there is of unfinished work: bytes that its next beginning gives back.
+    pub fn unfinished_bytes(&self) -> u64 {
+        size_of(&self.scratch()).unwrap_or(0)
+    }
+
     /// The same for a restore, which is for this cluster alone. Nothing that looks like a database gives way to it.
     pub fn begin_restore(&self, incarnation: &str, state: &VolumeState) -> Result<(), VolumeError> {
         use VolumeState::{Empty, UnfinishedInitdb, UnfinishedRestore};

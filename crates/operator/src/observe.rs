@@ -55,6 +55,11 @@ fn has_open_backups(children: &BTreeMap<Kind, Listing<Arc<Value>>>) -> bool {
     children.get(&Kind::Backup).is_some_and(|backups| backups.items.values().any(|backup| !over(backup)))
 }
 
+fn is_object_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.')
+}
+
 fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_lowercase())
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
@@ -113,7 +118,7 @@ async fn source(port: &impl Port, at: &Key, cluster: &Value) -> Result<RawSource
         return Ok(source);
     }
     let mut of = from["cluster"]["name"].as_str().map(str::to_owned);
-    if let Some(name) = from["backup"]["name"].as_str() {
+    if let Some(name) = from["backup"]["name"].as_str().filter(|name| is_object_name(name)) {
         let found = live(port, Resource::Child(Kind::Backup), &at.namespace, name).await;
         let backup = found.map_err(|error| Failure::of(format!("get Backup {}/{name}", at.namespace), error))?;
         of = backup.as_ref().and_then(|backup| backup["spec"]["cluster"].as_str()).map(str::to_owned);

@@ -60,7 +60,7 @@ impl Instance {
         let catalog = Self::keep_turning(&self.board, Catalog::read(&archive)).await.map_err(away)?;
         let wanted = wanted(order)?;
         let choice = choose(&catalog, &wanted).map_err(|error| Unrestored::OutOfReach(error.to_string()))?;
-        let read = seal::read(&archive, &choice.backup.commit.id).await;
+        let read = Self::keep_turning(&self.board, seal::read(&archive, &choice.backup.commit.id)).await;
         let commit = read.map_err(|error| match error {
             CommitError::Store(error) => away(error),
             CommitError::Damaged { .. } | CommitError::TooNew { .. } => Unrestored::Failed(error.to_string()),
@@ -107,6 +107,8 @@ impl Instance {
         }
         let data = &self.environment.data_dir;
         let free = space::free(data).map_err(|cause| Trouble::Io { what: "measure the data volume", cause })?;
+        // What an earlier attempt left is removed first.
+        let free = free.saturating_add(self.volume.unfinished_bytes());
         if free < commit.bytes {
             return Err(Unrestored::Away(format!(
                 "backup {} is {}, and the data volume has {} free: raise spec.storage.size; nothing was touched",

@@ -6,7 +6,8 @@
 //! | subscriptions | take changes from their publishers that the original then never gets |
 //! | settings, and what recovery was told | everything that [`bellwether_backup::restore::apart`] says |
 //!
-//! The history of its new timeline is marked to be archived: it began while nothing was archived, and no backup of it could be recovered without.
+//! The history of its new timeline is marked to be archived: it began while nothing was archived, and no backup of it could be recovered without. What there is of earlier timelines is marked as done: it is the original's, which
+//! archived it, or never wrote it to its end.
 
 use std::fs;
 use std::io;
@@ -17,7 +18,7 @@ use bellwether_backup::WalFile;
 use bellwether_backup::restore::apart::ORIGINAL;
 use bellwether_core::contract::POSTGRES_PORT;
 use bellwether_core::wal::Timeline;
-use bellwether_postgres::sql::Session;
+use bellwether_postgres::sql::{POSTGRES_DATABASE, Session, SqlError};
 
 use super::Unrestored;
 use crate::archive::restore_wal::AHEAD;
@@ -31,7 +32,8 @@ const LEFT: [&str; 3] = ["backup_label.old", "tablespace_map.old", "recovery.don
 const CONF: &str = "postgresql.conf";
 
 /// What is in the database itself.
-pub(super) async fn in_database(session: &Session, socket: &Path) -> Result<(), Unrestored> {
+pub(super) async fn in_database(socket: &Path) -> Result<(), SqlError> {
+    let session = Session::local(socket, POSTGRES_PORT, POSTGRES_DATABASE, STATEMENT).await?;
     let slots = session.drop_slots_of_original().await?;
     let mut disabled = vec![];
     for database in session.databases_with_subscriptions().await? {
@@ -61,6 +63,12 @@ pub(super) fn on_disk(data: &Path, timeline: Timeline) -> Result<(), Unrestored>
             _ => {}
         }
         let status = wal.join("archive_status");
+        for entry in fs::read_dir(&wal)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name.parse::<WalFile>().is_ok_and(|file| file.timeline() != timeline) {
+                fs::write(status.join(format!("{name}.done")), "")?;
+            }
+        }
         fs::write(status.join(format!("{}.ready", WalFile::History(timeline))), "")?;
         for dir in [data, &wal, &status] {
             nix::unistd::syncfs(fs::File::open(dir)?)?;
@@ -84,12 +92,18 @@ mod tests {
             fs::write(data.join(name), "x").unwrap();
         }
         fs::write(data.join(CONF), "restore_command = 'x'").unwrap();
+        let (of_original, own) = ("000000010000000000000007", "000000030000000000000007");
+        for name in [of_original, own] {
+            fs::write(data.join("pg_wal").join(name), "").unwrap();
+        }
         on_disk(data, Timeline(3)).unwrap();
         let mut left: Vec<_> = fs::read_dir(data).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["PG_VERSION", "pg_wal", "postgresql.conf"]);
         assert_eq!(fs::read_to_string(data.join(CONF)).unwrap(), "");
-        assert!(data.join("pg_wal/archive_status/00000003.history.ready").exists());
+        let status = data.join("pg_wal/archive_status");
+        assert!(status.join("00000003.history.ready").exists());
+        assert!(status.join(format!("{of_original}.done")).exists() && !status.join(format!("{own}.done")).exists());
         assert!(!data.join("pg_wal").join(AHEAD).exists());
     }
 }

@@ -111,8 +111,8 @@ impl Instance {
             let end = match self.until_promoted(chosen, data, &mut server, &heard).await? {
                 Ok(session) => {
                     let timeline = reached(chosen, data, session.state().await?.timeline)?;
-                    part::in_database(&session, self.places.socket.path()).await?;
                     drop(session);
+                    self.part_in_database().await?;
                     self.stop_recovered(data, server, &heard).await?;
                     return Ok(timeline);
                 }
@@ -132,6 +132,24 @@ impl Instance {
                 )));
             }
             tracing::warn!(why, attempts, "recovery ended, and is begun again");
+        }
+    }
+
+    /// A machine that is too busy to answer is no reason to fetch all of it again.
+    async fn part_in_database(&mut self) -> Result<(), Unrestored> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match part::in_database(self.places.socket.path()).await {
+                Ok(()) => return Ok(()),
+                Err(error) if attempts == ATTEMPTS => {
+                    return Err(Unrestored::Failed(format!(
+                        "the restored database can't be parted from its original: {error}"
+                    )));
+                }
+                Err(error) => tracing::warn!(%error, "parting the database from its original is tried again"),
+            }
+            self.wait_and_object(TICK).await?;
         }
     }
 

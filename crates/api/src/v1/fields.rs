@@ -166,7 +166,7 @@ pub fn fields() -> Vec<Field> {
         field("spec.bootstrap.initdb.ownerPassword.key", name(253), Immutable, vec![]),
         field("spec.bootstrap.recovery", json!({}), Immutable, recovery_rules::recovery()),
         field("spec.bootstrap.recovery.backup", json!({}), Immutable, vec![]),
-        field("spec.bootstrap.recovery.backup.name", name(253), Immutable, vec![]),
+        field("spec.bootstrap.recovery.backup.name", text(253), Immutable, recovery_rules::backup()),
         field("spec.bootstrap.recovery.cluster", json!({}), Immutable, vec![]),
         field("spec.bootstrap.recovery.cluster.name", text(253), Immutable, recovery_rules::cluster()),
         field("spec.bootstrap.recovery.store", json!({}), Immutable, vec![]),

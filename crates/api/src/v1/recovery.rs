@@ -9,7 +9,7 @@ use super::BackupStore;
 
 /// A database that is restored. It is a database of its own from then on: it archives elsewhere, follows nobody, and the original goes on undisturbed.
 /// Exactly one of `backup`, `cluster` and `store` says from where.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Recovery {
     /// From this backup: a `Backup` in the same namespace, whose cluster is still there. The log is that of its cluster.
@@ -70,4 +70,19 @@ pub struct RecoveryTarget {
 
 fn latest() -> String {
     "latest".to_owned()
+}
+
+/// Not derived: a timeline without a name is none.
+impl Default for Recovery {
+    fn default() -> Self {
+        Self {
+            backup: None,
+            cluster: None,
+            store: None,
+            archive: None,
+            backup_id: None,
+            target: None,
+            timeline: latest(),
+        }
+    }
 }

@@ -80,6 +80,15 @@ pub fn recovery() -> Vec<Rule> {
     ]
 }
 
+/// `spec.bootstrap.recovery.backup.name`.
+pub fn backup() -> Vec<Rule> {
+    vec![on(
+        ".backup.name",
+        "self.matches('^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$')",
+        "can't be the name of a Backup: write that of one in the same namespace, as `kubectl get backups` shows it",
+    )]
+}
+
 /// `spec.bootstrap.recovery.cluster.name`.
 pub fn cluster() -> Vec<Rule> {
     vec![on(

@@ -128,7 +128,7 @@ mod tests {
 
     fn refused(change: impl FnOnce(&mut Bootstrap, &mut Recovery)) -> String {
         let backup = Some(SourceName { name: "nightly".to_owned() });
-        let mut restored = Recovery { backup, timeline: "latest".to_owned(), ..Recovery::default() };
+        let mut restored = Recovery { backup, ..Recovery::default() };
         let mut bootstrap = Bootstrap::default();
         change(&mut bootstrap, &mut restored);
         bootstrap.recovery = Some(restored);

@@ -57,7 +57,10 @@ async fn create(home: &Home, name: &str, replicas: u32, recovery: Value, backup:
     let clusters: Api<PostgresCluster> = Api::default_namespaced(home.client().await);
     let cluster = json!({
         "apiVersion": "bellwether.dev/v1", "kind": "PostgresCluster", "metadata": {"name": name},
-        "spec": {"version": newest(), "replicas": replicas, "bootstrap": {"recovery": recovery}, "backup": backup},
+        "spec": {
+            "version": newest(), "replicas": replicas, "storage": {"size": "1Gi", "wal": {"size": "1Gi"}},
+            "bootstrap": {"recovery": recovery}, "backup": backup,
+        },
     });
     clusters.create(&PostParams::default(), &serde_json::from_value(cluster).unwrap()).await.unwrap();
 }
@@ -101,7 +104,8 @@ async fn a_table_is_back_in_a_cluster_of_its_own_as_it_was_before_it_was_dropped
     home.execute("copy", "insert into item values (1001)").await;
     let leads = number(&home, "copy", "copy-1", "select (not pg_is_in_recovery())::int::bigint").await;
     assert_eq!(leads, 1);
-    let settings = "select count(*) from pg_settings where name in ('restore_command', 'recovery_target_time') and setting <> ''";
+    let settings =
+        "select count(*) from pg_settings where name in ('restore_command', 'recovery_target_time') and setting <> ''";
     assert_eq!(number(&home, "copy", "copy-1", settings).await, 0, "nothing of the recovery is left");
 
     // It is backed up where it alone writes, with the history of its timeline.
@@ -145,7 +149,9 @@ async fn what_a_deleted_cluster_left_in_its_store_is_enough_through_a_store_that
     eventually("its pods are gone", gone).await;
 
     proxy.fail("GET", "/pack-", proxy::Fault::Unavailable, usize::MAX);
-    create(&home, "again", 1, json!({"store": store(&proxy), "archive": "default/demo"}), json!({})).await;
+    let from = json!({"store": store(&proxy), "archive": "default/demo"});
+    create(&home, "again", 1, from.clone(), json!({})).await;
+    create(&home, "given-up", 1, from, json!({})).await;
     let waits = || async {
         let operation = clusters.get("again").await.ok()?.status?.operation?;
         let says = operation.waiting_on.contains("waiting: ") && operation.waiting_on.contains("pack-");
@@ -153,6 +159,11 @@ async fn what_a_deleted_cluster_left_in_its_store_is_enough_through_a_store_that
     };
     assert_eq!(eventually("it is said what it waits for", waits).await, "Restoring");
     assert_eq!(home.condition("again", "Ready").await, Some(("False".to_owned(), "Restoring".to_owned())));
+
+    // Deleting one ends it in the middle.
+    clusters.delete("given-up", &DeleteParams::default()).await.unwrap();
+    let gone = || async { pods.get_opt("given-up-1").await.ok()?.is_none().then_some(()) };
+    eventually("its pod is gone", gone).await;
 
     // Half of it is there, and nobody takes that for a database.
     proxy.heal();

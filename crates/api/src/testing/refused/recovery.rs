@@ -40,6 +40,7 @@ fn archives() -> Vec<Refusal> {
         from("archive", &cluster("archive", "shop/orders"), "shop/orders", "goes with store"),
         from("store.url", &store("file:///backups", "shop/orders"), "file:///backups", "write s3://bucket/path"),
         from("cluster.name", &json!({ "cluster": { "name": "shop/orders" } }), "shop/orders", "such as orders"),
+        from("backup.name", &json!({ "backup": { "name": "../secrets" } }), "../secrets", "kubectl get backups"),
         from("timeline", &cluster("timeline", "newest"), "newest", "write latest, current or a number"),
         from("timeline", &cluster("timeline", "0"), "0", "write latest, current or a number"),
         from("backupId", &cluster("backupId", "nightly"), "nightly", "such as 20261118T020000Z"),
