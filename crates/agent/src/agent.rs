@@ -40,6 +40,7 @@ use crate::kubernetes::{DEADLINE, pod};
 use crate::logs::Complaints;
 use crate::postmaster::{Postmaster, StopRequest};
 use crate::process::reaper::{self, Children};
+use crate::restore::Restoring;
 use crate::settings::Places;
 use crate::signals::Signals;
 use crate::space::{self, Spaces, Volumes};
@@ -352,6 +353,8 @@ async fn set_up(
         rewound: None,
         last_copy: LastCopy::default(),
         failed_copies: Failed::default(),
+        restoring: Restoring::default(),
+        secrets: kube::Api::namespaced(client.clone(), &environment.namespace),
         lead_after: tokio::time::Instant::now(),
         fenced_end: None,
         hand_over_after: tokio::time::Instant::now(),

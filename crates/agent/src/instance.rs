@@ -18,6 +18,8 @@ use bellwether_core::instance::start::{LeaseView, Start, VolumeState, start};
 use bellwether_core::wal::{Lsn, SystemIdentifier, Term, Timeline};
 use bellwether_postgres::sql::{POSTGRES_DATABASE, Session, SqlError};
 use bellwether_postgres::{Installation, pidfile};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
 use rustls::ServerConfig;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -39,6 +41,7 @@ use crate::kubernetes::lease;
 use crate::logs::{self, Complaints};
 use crate::postmaster::{Launch, Postmaster};
 use crate::process::reaper::Children;
+use crate::restore::Restoring;
 use crate::settings::{Followed, Places};
 use crate::space::{Spaces, Volumes};
 use crate::trouble::Trouble;
@@ -110,6 +113,10 @@ pub struct Instance {
     pub last_copy: LastCopy,
     /// How many failed.
     pub failed_copies: Failed,
+    /// What is known of a restore.
+    pub restoring: Restoring,
+    /// Where the Secret is read that says how to get into the store that is restored from.
+    pub secrets: Api<Secret>,
     /// Not before this does it try to start as a primary again.
     pub lead_after: Instant,
     /// Where the log ends of a standby that was stopped because it is fenced. Nothing once PostgreSQL has run again.
@@ -255,6 +262,9 @@ impl Instance {
         };
         let decision = start(&state, &view, &self.inputs.config, &self.environment.instance);
         tracing::info!(volume = ?state, ?decision, wanted = ?want.role, "looked");
+        if !matches!(decision, Start::Restore(_)) {
+            self.board.report(|report| report.recovery = None);
+        }
         let usable = self.record.lock().usable();
         if !matches!(decision, Start::Run { .. }) || !usable {
             // Whoever asks is told that there is no log here.
@@ -265,6 +275,7 @@ impl Instance {
         }
         match (decision, view) {
             (Start::Initialise, _) => self.initialise(&state).await.map(Some),
+            (Start::Restore(order), _) => self.restore(&order, &state).await.map(Some),
             (Start::Join { from }, Fact::Known(view)) => self.join(&from, &view, &state).await.map(Some),
             // A copy or rewind was interrupted after the database was in place: it is not to be trusted.
             (Start::SetAside, _) => {
@@ -276,7 +287,10 @@ impl Instance {
                 Ok(Some(Turn::Again))
             }
             (Start::Run { first }, _) => {
-                if let VolumeState::Data(system) | VolumeState::Unannounced(system) = state {
+                if let VolumeState::Data(system)
+                | VolumeState::Unannounced(system)
+                | VolumeState::Restored { system, .. } = state
+                {
                     self.copy.send_replace(Some(system));
                     self.board.report(|report| report.system_identifier = Some(system));
                 }

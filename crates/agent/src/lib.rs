@@ -1,7 +1,7 @@
 //! The agent: PID 1 beside PostgreSQL. The [`election`] says what PostgreSQL is wanted as; the [`instance`]'s loop makes it so.
 //!
 //! ```text
-//!  start(): Initialise, Join ─► the cluster's database is on the volume
+//!  start(): Initialise, Restore, Join ─► the cluster's database is on the volume
 //!                                   │
 //!  want:    Stand ──► a standby of nobody: says where its log ends
 //!           Follow ─► a standby of the leader; rewound, or copied anew, where the logs part
@@ -40,6 +40,7 @@ pub mod postmaster;
 pub mod primary;
 pub mod process;
 pub mod pulse;
+pub mod restore;
 mod rewind;
 pub mod settings;
 pub mod signals;

@@ -4,6 +4,7 @@
 //! <data>/pgdata              the database; there only when complete (it is renamed into place)
 //! <data>/pgdata.scratch      an initdb or base backup under way
 //! <data>/initdb.unfinished   from before the initdb until the Lease names its database
+//! <data>/restore.unfinished  the same of a restore, with the UID of the cluster that it is for
 //! <data>/postgres.lock       held by the guard of a running PostgreSQL
 //! <data>/agent.lock          held by the agent
 //! <data>/election.json       who this instance is, and what the election remembers
@@ -57,6 +58,8 @@ pub struct Volume {
 pub enum Work {
     /// `initdb`.
     Initdb,
+    /// A restore from an object store.
+    Restore,
     /// A base backup.
     Clone,
 }
@@ -65,6 +68,7 @@ impl Work {
     fn marker(self) -> &'static str {
         match self {
             Self::Initdb => "initdb.unfinished",
+            Self::Restore => "restore.unfinished",
             Self::Clone => "clone.unfinished",
         }
     }
@@ -149,6 +153,7 @@ impl Volume {
 
     async fn look(&self, installation: &Installation) -> Result<VolumeState, VolumeError> {
         let (initdb, clone) = (self.marked(Work::Initdb)?, self.marked(Work::Clone)?);
+        let restored_for = self.restored_for()?;
         let pgdata = self.pgdata();
         if !is_empty(&pgdata)? {
             if self.rewinding()? {
@@ -159,13 +164,20 @@ impl Volume {
             }
             let system = control::read(installation, &pgdata).await?.system_identifier;
             // In place, and named by no Lease yet.
-            return Ok(if initdb && !clone { VolumeState::Unannounced(system) } else { VolumeState::Data(system) });
+            return Ok(match (initdb, restored_for, clone) {
+                (true, None, false) => VolumeState::Unannounced(system),
+                (false, Some(incarnation), false) => VolumeState::Restored { system, incarnation },
+                _ => VolumeState::Data(system),
+            });
         }
         if clone {
             return Ok(VolumeState::UnfinishedClone);
         }
         if initdb {
             return Ok(VolumeState::UnfinishedInitdb);
+        }
+        if restored_for.is_some() {
+            return Ok(VolumeState::UnfinishedRestore);
         }
         match self.stranger()? {
             Some(stranger) => Ok(VolumeState::Foreign(stranger.display().to_string())),
@@ -186,10 +198,21 @@ impl Volume {
 
     /// A marker that names another instance speaks for nothing here.
     fn marked(&self, work: Work) -> Result<bool, VolumeError> {
+        Ok(self.marker(work)?.is_some_and(|text| text == self.instance))
+    }
+
+    /// For which cluster a restore was begun here, by its UID.
+    fn restored_for(&self) -> Result<Option<String>, VolumeError> {
+        let text = self.marker(Work::Restore)?;
+        let of = text.as_deref().and_then(|text| text.split_once(' '));
+        Ok(of.filter(|(instance, _)| *instance == self.instance).map(|(_, incarnation)| incarnation.to_owned()))
+    }
+
+    fn marker(&self, work: Work) -> Result<Option<String>, VolumeError> {
         let path = self.data.join(work.marker());
         match fs::read_to_string(&path) {
-            Ok(text) => Ok(text.trim_end() == self.instance),
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(false),
+            Ok(text) => Ok(Some(text.trim_end().to_owned())),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(cause) => Err(VolumeError::Io { what: "read", path, cause }),
         }
     }
@@ -198,14 +221,19 @@ impl Volume {
     /// [`Volume::inspect`] found; a volume with a database is never begun on.
     pub fn begin(&self, work: Work, state: &VolumeState) -> Result<(), VolumeError> {
         let unannounced = match state {
-            VolumeState::Empty | VolumeState::UnfinishedInitdb | VolumeState::UnfinishedClone => false,
+            VolumeState::Empty
+            | VolumeState::UnfinishedInitdb
+            | VolumeState::UnfinishedRestore
+            | VolumeState::UnfinishedClone => false,
             VolumeState::Unannounced(_) => true,
-            VolumeState::Data(_) | VolumeState::UnfinishedRewind | VolumeState::Foreign(_) => {
-                let cause = io::Error::other("there is data on the volume");
-                return Err(VolumeError::Io { what: "begin on", path: self.data.clone(), cause });
-            }
+            // What was restored gives way to a copy of the cluster's, and to nothing else.
+            VolumeState::Restored { .. } if work == Work::Clone => true,
+            VolumeState::Data(_)
+            | VolumeState::Restored { .. }
+            | VolumeState::UnfinishedRewind
+            | VolumeState::Foreign(_) => return Err(self.has_data()),
         };
-        self.mark(work.marker())?;
+        self.mark(work.marker(), &self.instance)?;
         remove_tree(&self.scratch())?;
         if unannounced {
             // Moved in one step, so that half a database is never met under the name of a whole one.
@@ -219,13 +247,38 @@ impl Volume {
         if work == Work::Clone {
             self.unmark(Work::Initdb)?;
         }
+        self.unmark(Work::Restore)?;
         // What it spoke for was set aside.
         self.remove_marker(REWIND)
     }
 
+    /// What there is of unfinished work: bytes that its next beginning gives back.
+    pub fn unfinished_bytes(&self) -> u64 {
+        size_of(&self.scratch()).unwrap_or(0)
+    }
+
+    /// The same for a restore, which is for this cluster alone. Nothing that looks like a database gives way to it.
+    pub fn begin_restore(&self, incarnation: &str, state: &VolumeState) -> Result<(), VolumeError> {
+        use VolumeState::{Empty, UnfinishedInitdb, UnfinishedRestore};
+        if !matches!(state, Empty | UnfinishedInitdb | UnfinishedRestore) {
+            return Err(self.has_data());
+        }
+        self.mark(Work::Restore.marker(), &format!("{} {incarnation}", self.instance))?;
+        remove_tree(&self.scratch())?;
+        if let Some(wal) = self.wal() {
+            remove_tree(&wal)?;
+        }
+        self.unmark(Work::Initdb)
+    }
+
+    fn has_data(&self) -> VolumeError {
+        let cause = io::Error::other("there is data on the volume");
+        VolumeError::Io { what: "begin on", path: self.data.clone(), cause }
+    }
+
     /// A rewind is about to change the database in place: it is none from here on, until [`Volume::rewound`].
     pub fn begin_rewind(&self) -> Result<(), VolumeError> {
-        self.mark(REWIND)
+        self.mark(REWIND, &self.instance)
     }
 
     /// The rewind is done, and what it left is whole.
@@ -241,7 +294,7 @@ impl Volume {
     /// Sets the database aside, to be replaced by a copy of the leader's. It is kept until that streams. Whoever calls this has made sure
     /// that what is left half-way here is not taken for a database.
     pub fn set_aside(&self) -> Result<(), VolumeError> {
-        self.mark(Work::Clone.marker())?;
+        self.mark(Work::Clone.marker(), &self.instance)?;
         remove_tree(&self.aside())?;
         if let (Some(wal), Some(aside)) = (self.wal(), self.wal_aside())
             && !is_empty(&wal)?
@@ -281,7 +334,7 @@ impl Volume {
         size_of(&self.aside()).is_ok_and(|needed| free / 5 * 4 > needed)
     }
 
-    /// Puts the finished database in place. After `initdb` the marker stays until [`Volume::announced`].
+    /// Puts the finished database in place. After `initdb` and a restore the marker stays until [`Volume::announced`].
     pub async fn finish(
         &self,
         work: Work,
@@ -304,12 +357,13 @@ impl Volume {
     /// The Lease names the database on this volume: from now on it is data, and nobody's to delete.
     pub fn announced(&self) -> Result<(), VolumeError> {
         self.unmark(Work::Initdb)?;
+        self.unmark(Work::Restore)?;
         self.unmark(Work::Clone)
     }
 
-    fn mark(&self, marker: &str) -> Result<(), VolumeError> {
+    fn mark(&self, marker: &str, whose: &str) -> Result<(), VolumeError> {
         let path = self.data.join(marker);
-        file::replace(&path, format!("{}\n", self.instance).as_bytes()).map_err(io_error("write", &path))?;
+        file::replace(&path, format!("{whose}\n").as_bytes()).map_err(io_error("write", &path))?;
         Ok(())
     }
 

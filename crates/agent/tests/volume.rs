@@ -36,6 +36,25 @@ impl Fixture {
 }
 
 #[tokio::test]
+async fn a_restore_is_for_one_cluster_and_until_it_is_announced_nothing_else_is_done_with_it() {
+    let fixture = Fixture::new();
+    fixture.volume.begin_restore("this", &VolumeState::Empty).unwrap();
+    fixture.home.initdb(&fixture.volume.scratch());
+    assert_eq!(fixture.look().await, VolumeState::UnfinishedRestore);
+    // Begun again, for a cluster of the same name even.
+    fixture.volume.begin_restore("another", &VolumeState::UnfinishedRestore).unwrap();
+    assert_eq!(fixture.look().await, VolumeState::UnfinishedRestore);
+    fixture.home.initdb(&fixture.volume.scratch());
+    let system = fixture.volume.finish(Work::Restore, &postgresql(), None).await.unwrap();
+    let restored = VolumeState::Restored { system, incarnation: "another".to_owned() };
+    assert_eq!(fixture.look().await, restored);
+    assert!(fixture.volume.begin_restore("this", &restored).is_err(), "nothing that looks like a database gives way");
+    assert!(fixture.volume.begin(Work::Initdb, &restored).is_err());
+    fixture.volume.announced().unwrap();
+    assert_eq!(fixture.look().await, VolumeState::Data(system));
+}
+
+#[tokio::test]
 async fn an_empty_volume_is_empty_whatever_the_file_system_put_there() {
     let fixture = Fixture::new();
     fs::create_dir(fixture.at("lost+found")).unwrap();

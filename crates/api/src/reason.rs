@@ -34,6 +34,16 @@ reasons! {
     Provisioning,
     /// The first instance is initialising its database.
     Bootstrapping,
+    /// The first instance is restoring the database from an object store.
+    Restoring,
+    /// What the database is to be restored from is not there; the message says which and why.
+    RecoverySourceMissing,
+    /// The database can't be restored to where the spec says; the message says what can be reached. Nothing was touched.
+    RecoveryTargetUnreachable,
+    /// The restore of the database ended with an error. It is not begun again by itself.
+    RecoveryFailed,
+    /// Volumes of an earlier cluster of this name hold a database, where one is to be restored.
+    VolumesInTheWay,
     /// Instances are copying their data or catching up.
     Joining,
     /// An instance is restarting.

@@ -9,6 +9,8 @@ use crate::schedule::{Schedule, Wrong};
 use crate::v1::{BackupStore, Compression, DurabilityMode, PostgresCluster};
 use crate::{owned, versions, zone};
 
+mod recovery;
+
 /// A value that can't be acted on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {value:?} {fix}")]
@@ -37,7 +39,8 @@ pub fn validate(cluster: &PostgresCluster) -> Vec<Invalid> {
     invalid.extend(schedule(&spec.backup.schedule, &spec.backup.time_zone));
     invalid.extend(compression(&spec.backup.compression));
     invalid.extend(retention(&spec.backup.retention));
-    invalid.extend(spec.backup.store.iter().flat_map(store));
+    invalid.extend(spec.backup.store.iter().flat_map(|there| store("spec.backup.store", there)));
+    invalid.extend(recovery::recovery(&spec.bootstrap));
     invalid.extend(spec.parameters.iter().filter_map(|(name, value)| parameter(name, value)));
     invalid
 }
@@ -90,19 +93,19 @@ fn retention(text: &str) -> Option<Invalid> {
 }
 
 /// What any agent would fail at, over and over. What the store itself refuses is known only there.
-fn store(store: &BackupStore) -> Vec<Invalid> {
+fn store(field: &str, store: &BackupStore) -> Vec<Invalid> {
     let after = |text: &str, schemes: &[&str]| {
         schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).map(str::to_owned).filter(|rest| !rest.is_empty())
     };
     let mut invalid = vec![];
     if after(&store.url, &["s3://", "gs://", "az://"]).is_none_or(|rest| rest.starts_with('/')) {
         let fix = "is no address of an object store: write s3://bucket/path, gs://bucket/path or az://container/path";
-        invalid.push(Invalid::new("spec.backup.store.url", &store.url, fix));
+        invalid.push(Invalid::new(format!("{field}.url"), &store.url, fix));
     }
     let endpoint = store.endpoint.iter().filter(|endpoint| after(endpoint, &["https://", "http://"]).is_none());
     invalid.extend(endpoint.map(|endpoint| {
         let fix = "is no address of a service: write https://host:port, such as https://minio.storage.svc:9000";
-        Invalid::new("spec.backup.store.endpoint", endpoint, fix)
+        Invalid::new(format!("{field}.endpoint"), endpoint, fix)
     }));
     invalid
 }

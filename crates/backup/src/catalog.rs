@@ -175,6 +175,18 @@ impl Newest {
     }
 }
 
+impl Archives {
+    /// Those that are meant by a cluster's name, by `namespace/cluster`, or by a directory.
+    pub fn meant<'a>(&'a self, name: &str) -> impl Iterator<Item = (&'a String, &'a Owner)> {
+        self.archives.iter().filter(move |(directory, owner)| {
+            let full = name
+                .split_once('/')
+                .is_some_and(|(namespace, cluster)| (namespace, cluster) == (&*owner.namespace, &*owner.cluster));
+            name == owner.cluster || name == **directory || full
+        })
+    }
+}
+
 /// The archives in a store.
 pub async fn archives(store: &Store) -> Result<Archives, StoreError> {
     let directories = store.directories("").await?.into_iter().filter(|name| looks_like_an_archive(name));

@@ -94,13 +94,16 @@ impl Archive {
     pub async fn find_all(source: &args::Source) -> Result<Vec<Self>, ArchiveError> {
         let location = Location::from_env(&source.from)?;
         let store = Store::open(&location)?;
-        let archives = catalog::archives(&store).await?.archives;
-        let there: Vec<_> = archives.iter().map(|(directory, owner)| name(directory, owner)).collect();
-        let meant =
-            archives.into_iter().filter(|(directory, owner)| is_meant(source.cluster.as_deref(), directory, owner));
+        let all = catalog::archives(&store).await?;
+        let there: Vec<_> = all.archives.iter().map(|(directory, owner)| name(directory, owner)).collect();
+        let meant: Vec<_> = match &source.cluster {
+            Some(cluster) => all.meant(cluster).collect(),
+            None => all.archives.iter().collect(),
+        };
         let found: Vec<_> = meant
+            .into_iter()
             .map(|(directory, owner)| {
-                let store = store.below(&directory);
+                let (directory, owner, store) = (directory.clone(), owner.clone(), store.below(directory));
                 Self { location: location.clone(), directory, owner, store }
             })
             .collect();
@@ -140,10 +143,4 @@ fn name(directory: &str, owner: &Owner) -> String {
 
 fn of(source: &args::Source) -> String {
     source.cluster.as_ref().map(|cluster| format!(" of {cluster}")).unwrap_or_default()
-}
-
-fn is_meant(cluster: Option<&str>, directory: &str, owner: &Owner) -> bool {
-    cluster.is_none_or(|meant| {
-        meant == owner.cluster || meant == directory || meant == format!("{}/{}", owner.namespace, owner.cluster)
-    })
 }

@@ -26,6 +26,7 @@ use std::process::ExitCode;
 
 use bellwether_agent::archive as archiving;
 use bellwether_agent::guard;
+use bellwether_agent::restore::unpack;
 use bellwether_core::contract::VERIFY_ROLE;
 use bellwether_embedded::spawn;
 use clap::Parser;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
             guard::exec::ROLE => return guard::exec::main(rest),
             archiving::command::ROLE => return archiving::command::main(rest),
             archiving::restore_wal::ROLE => return archiving::restore_wal::main(rest),
+            unpack::ROLE => return unpack::main(rest),
             archiving::process::ROLE => return archiving::process::main(),
             VERIFY_ROLE => return archiving::verify::main(),
             spawn::STAGE => return roles::pod_exec(rest),

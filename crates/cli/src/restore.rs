@@ -13,7 +13,7 @@ use bellwether_backup::catalog::Backup;
 use bellwether_backup::record::Commit;
 use bellwether_backup::restore::choose::{AtGap, Choice, Unreachable, Wanted, choose};
 use bellwether_backup::restore::owner::RunAs;
-use bellwether_backup::restore::ready::{ReadyError, Standing, make_ready, socket_dir};
+use bellwether_backup::restore::ready::{Door, ReadyError, Standing, make_ready, socket_dir};
 use bellwether_backup::restore::recovery::{Along, Including, Recovery, Target, Then};
 use bellwether_backup::restore::{Configuration, Options, Progress, RestoreError, unpack};
 use bellwether_core::contract::SUPERUSER;
@@ -37,7 +37,7 @@ const ACCESS: &str = "bellwether.restore.json";
 enum Refused {
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    #[error(transparent)]
+    #[error("{0}{hint}", hint = if .0.is_for_a_gap() { "\n--up-to-gap recovers to the gap, and does without what comes after it" } else { "" })]
     Unreachable(#[from] Unreachable),
     #[error(transparent)]
     NotInstalled(#[from] NotInstalled),
@@ -119,6 +119,7 @@ async fn restored(options: &args::Restore) -> Result<String, Refused> {
     let standing = Standing {
         installation: &installation,
         port: options.port,
+        door: Door::Machine,
         recovery,
         end_command: restore_wal::end_line(&access),
         run_as: user.switch.then_some(RunAs { uid: user.uid, gid: user.gid }),

@@ -4,7 +4,8 @@
 //! a live instance or of the last copy, the removal of the primary, of one that commits need, of a member of the election that nobody was told
 //! leaves, or of two at once; anything destructive on facts that are unknown, a
 //! destructive action without the identity of what it was decided on, a write to a Lease that exists (but for the request to hand over, and
-//! that only where another could), a restart of an instance while another goes, an order to take a backup for an instance that nobody knows, or a pod that verifies a backup on an
+//! that only where another could), a restart of an instance while another goes, an order to take a backup for an instance that nobody knows, a configuration by which
+//! a cluster that is to be restored would be initialised, or a pod that verifies a backup on an
 //! instance's volume.
 
 use std::fmt;
@@ -59,11 +60,13 @@ pub enum Rule {
     Taker,
     /// What verifies a backup is no instance, and has no instance's volume.
     Verifier,
+    /// A cluster that is to be restored is never initialised.
+    Restored,
 }
 
 impl Rule {
     /// Every rule, for tests.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Sight,
         Self::Precondition,
         Self::Primary,
@@ -77,6 +80,7 @@ impl Rule {
         Self::Successor,
         Self::Taker,
         Self::Verifier,
+        Self::Restored,
     ];
 }
 
@@ -95,6 +99,7 @@ impl fmt::Display for Rule {
             Self::Member => "it removes a member of the election that nobody was told leaves",
             Self::Successor => "it asks a primary to hand over while nobody could take over",
             Self::Taker => "it orders a backup of an instance that nobody knows",
+            Self::Restored => "it tells agents to make an empty database where a restored one is wanted",
             Self::Verifier => {
                 "it makes a pod to verify a backup that is taken for an instance, or has an instance's volume"
             }
@@ -121,7 +126,7 @@ fn broken_rule(action: &Action, observed: &Observed) -> Option<Rule> {
         Effect::DeleteVolume(target) => volume(target, observed),
         Effect::Apply(desired) if desired.kind == Kind::Lease => Some(Rule::Lease),
         Effect::Create(desired) if desired.kind == Kind::Lease && !observed.lease.is_absent() => Some(Rule::Lease),
-        Effect::Apply(desired) if desired.kind == Kind::ConfigMap => taker(desired, observed),
+        Effect::Apply(desired) if desired.kind == Kind::ConfigMap => configured(desired, observed),
         Effect::CreateVerifier(desired) => verifier(desired),
         Effect::DeleteVerifier(target) => spent(target, observed),
         Effect::Apply(_)
@@ -239,14 +244,23 @@ fn switchover(target: &Target, wished: bool, observed: &Observed) -> Option<Rule
     (wished && !successor).then_some(Rule::Successor)
 }
 
-/// Nobody would take the backup, and no other would be taken before it is over. What was ordered before stays, also while pods can't be seen.
-fn taker(desired: &Desired, observed: &Observed) -> Option<Rule> {
+/// What agents are told.
+fn configured(desired: &Desired, observed: &Observed) -> Option<Rule> {
     let text = desired.value["data"][CONFIG_KEY].as_str().unwrap_or_default();
-    let config: Option<InstanceConfig> = serde_json::from_str(text).ok();
-    let order = config.and_then(|config| config.archive?.order)?;
+    let config: InstanceConfig = serde_json::from_str(text).ok()?;
+    let restored = observed.cluster.known().is_some_and(|cluster| cluster.spec.bootstrap.recovery.is_some());
+    if restored && config.recovery.is_none() && config.system_identifier.is_none() {
+        return Some(Rule::Restored);
+    }
+    taker(&config, observed)
+}
+
+/// Nobody would take the backup, and no other would be taken before it is over. What was ordered before stays, also while pods can't be seen.
+fn taker(config: &InstanceConfig, observed: &Observed) -> Option<Rule> {
+    let order = config.archive.as_ref()?.order.as_ref()?;
     let before = observed.config.known().and_then(|config| config.archive.as_ref()?.order.as_ref());
     let known = observed.pods.items.contains_key(&order.instance);
-    (before != Some(&order) && !known).then_some(Rule::Taker)
+    (before != Some(order) && !known).then_some(Rule::Taker)
 }
 
 fn volume(target: &Target, observed: &Observed) -> Option<Rule> {

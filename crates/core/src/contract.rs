@@ -176,6 +176,9 @@ pub struct InstanceConfig {
     /// Where backups and the log go; nothing where no store is named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<Archive>,
+    /// Where the database comes from, of a cluster that is to be restored and has not been yet. Whoever may initialise restores instead, and nobody initialises.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<RecoveryOrder>,
 }
 
 impl InstanceConfig {
@@ -250,6 +253,82 @@ impl Effort {
     fn is_left_to_the_agent(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// A database that is to be restored. It is read strictly: a target that an agent does not know must not become another one, so an agent that
+/// can't read it has no configuration, and waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RecoveryOrder {
+    /// The UID of the cluster that it becomes the database of: what is on a volume was restored for this one, or for another.
+    pub incarnation: String,
+    /// The store.
+    pub store: BackupStore,
+    /// The archive in it: its directory, or `namespace/cluster` where only one is that cluster's.
+    pub archive: String,
+    /// The backup's name in the store; nothing for the newest from which the target can be reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<String>,
+    /// How far.
+    pub target: RecoveryTarget,
+    /// Which way where the history forks.
+    pub way: RecoveryWay,
+}
+
+/// How far a database is restored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum RecoveryTarget {
+    /// To the end of the log.
+    Latest,
+    /// To what was committed up to this time.
+    Time {
+        /// The time.
+        at: Timestamp,
+        /// Whether what was committed exactly then is left out.
+        exclusive: bool,
+    },
+    /// To this position.
+    Lsn {
+        /// The position.
+        at: Lsn,
+        /// Whether what begins exactly there is left out.
+        exclusive: bool,
+    },
+    /// To the restore point of this name.
+    Name(String),
+    /// To the commit of this transaction.
+    Transaction {
+        /// Its number.
+        xid: u64,
+        /// Whether it is left out itself.
+        exclusive: bool,
+    },
+}
+
+/// Which way a recovery goes where the history forks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RecoveryWay {
+    /// To the newest timeline.
+    Latest,
+    /// On the backup's own.
+    Current,
+    /// To this one.
+    Timeline(Timeline),
+}
+
+/// How the restore of a new cluster's database goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RecoveryState {
+    /// It is under way, or waits for a store that does not answer.
+    Restoring,
+    /// There is no such archive in the store. It is looked for again.
+    NoSource,
+    /// What is asked for can't be reached. Nothing was touched, and it is looked at again.
+    OutOfReach,
+    /// It was tried, and ended with an error. It is not begun again by itself.
+    Failed,
 }
 
 /// A backup that is to be taken.
@@ -384,6 +463,9 @@ pub struct Report {
     /// On a primary with an archive: what is wrong with it, or nothing. Nothing by others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archiving: Option<Archiving>,
+    /// How the restore of the cluster's database goes, by the instance that does it. Nothing once it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<RecoveryState>,
     /// The backup that it was told to take, until it is told of none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupReport>,

@@ -77,16 +77,19 @@ fn operator_verbs(kind: Kind) -> &'static [&'static str] {
 }
 
 /// What the agents of one cluster may do: their Lease, the read-write endpoints, their own pods; and look where each other's are. No
-/// Secret: what they need is mounted. But for the one with the credentials of the object store, where one is named: it is the user's, may be
-/// another tomorrow, and no pod is restarted for that.
-pub fn agent_rules(names: &Names, instances: &[String], credentials: Option<&str>) -> Vec<PolicyRule> {
+/// Secret: what they need is mounted. But for those with the credentials of object stores, where they are named: the cluster's own, and the one that it is
+/// restored from. They are the user's, may be others tomorrow, and no pod is restarted for that.
+pub fn agent_rules(names: &Names, instances: &[String], credentials: &[String]) -> Vec<PolicyRule> {
     let named = |rule: PolicyRule, names: Vec<String>| PolicyRule { resource_names: Some(names), ..rule };
     let mut rules = vec![
         named(rule("coordination.k8s.io", &["leases"], &["get", "watch", "update"]), vec![names.lease()]),
         named(rule("discovery.k8s.io", &["endpointslices"], &["get", "patch"]), vec![names.rw()]),
         named(rule("", &["pods"], &["get", "patch"]), instances.to_vec()),
     ];
-    rules.extend(credentials.map(|secret| named(rule("", &["secrets"], &["get"]), vec![secret.to_owned()])));
+    // A rule that names nobody would be for all.
+    if !credentials.is_empty() {
+        rules.push(named(rule("", &["secrets"], &["get"]), credentials.to_vec()));
+    }
     rules
 }
 
@@ -119,7 +122,7 @@ mod tests {
 
     #[test]
     fn nothing_is_a_wildcard() {
-        let agent = agent_rules(&Names::of("a"), &["a-1".to_owned()], Some("s"));
+        let agent = agent_rules(&Names::of("a"), &["a-1".to_owned()], &["s".to_owned()]);
         for rule in operator_rules().into_iter().chain(leader_rules()).chain(agent) {
             let lists = [rule.api_groups, rule.resources, Some(rule.verbs), rule.resource_names];
             assert!(!lists.into_iter().flatten().flatten().any(|item| item == "*"));
@@ -128,25 +131,25 @@ mod tests {
 
     #[test]
     fn the_operator_holds_whatever_it_grants_to_agents() {
-        for wanted in agent_rules(&Names::of("a"), &["a-1".to_owned()], Some("s")) {
+        for wanted in agent_rules(&Names::of("a"), &["a-1".to_owned()], &["s".to_owned()]) {
             assert!(covers(&operator_rules(), &wanted), "{wanted:?}");
         }
     }
 
     #[test]
     fn agents_read_the_secret_of_the_store_alone_and_only_where_one_is_named() {
-        let secrets = |credentials| {
+        let secrets = |credentials: &[String]| {
             let rules = agent_rules(&Names::of("a"), &["a-1".to_owned()], credentials);
             rules.into_iter().filter(|rule| rule.resources == Some(vec!["secrets".to_owned()])).collect::<Vec<_>>()
         };
-        assert_eq!(secrets(None), []);
-        let [rule] = &secrets(Some("s"))[..] else { panic!("one rule") };
+        assert_eq!(secrets(&[]), []);
+        let [rule] = &secrets(&["s".to_owned()])[..] else { panic!("one rule") };
         assert_eq!((&rule.verbs[..], &rule.resource_names), (&["get".to_owned()][..], &Some(vec!["s".to_owned()])));
     }
 
     #[test]
     fn agents_reach_nothing_but_what_is_named() {
-        for rule in agent_rules(&Names::of("a"), &["a-1".to_owned()], Some("s")) {
+        for rule in agent_rules(&Names::of("a"), &["a-1".to_owned()], &["s".to_owned()]) {
             assert!(rule.resource_names.is_some_and(|names| !names.is_empty()));
         }
     }

@@ -177,7 +177,12 @@ mod tests {
         let seen = |pod: Value| {
             let items = [("orders-1".to_owned(), Arc::new(pod))].into();
             let children = [(Kind::Pod, Listing { complete: true, items })].into();
-            let raw = observed::Raw { cluster: Fact::Unknown, children, owner_password: Fact::Unknown };
+            let raw = observed::Raw {
+                cluster: Fact::Unknown,
+                children,
+                owner_password: Fact::Unknown,
+                source: observed::RawSource::default(),
+            };
             observed::observe("shop", "orders", raw)
         };
         assert_eq!(format!("{:?}", seen(pod)), format!("{:?}", seen((*kept).clone())));

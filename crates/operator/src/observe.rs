@@ -9,7 +9,7 @@ use bellwether_api::names::Names;
 use bellwether_core::contract::key;
 use bellwether_core::fact::Fact;
 use bellwether_core::object::Kind;
-use bellwether_core::observed::{self, Listing, Observed, Raw, Readings};
+use bellwether_core::observed::{self, Listing, Observed, Raw, RawSource, Readings};
 use bellwether_runtime::watch::Key;
 use serde_json::Value;
 
@@ -40,8 +40,12 @@ pub async fn observe(
         Fact::Known(cluster) => owner_password(port, key, cluster, &children[&Kind::Secret]).await?,
         Fact::Absent | Fact::Unknown => Fact::Absent,
     };
+    let source = match &cluster {
+        Fact::Known(cluster) => source(port, key, cluster).await?,
+        Fact::Absent | Fact::Unknown => RawSource::default(),
+    };
     let mut readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
-    let raw = Raw { cluster, children, owner_password };
+    let raw = Raw { cluster, children, owner_password, source };
     Ok(observed::observe_again(&key.namespace, &key.name, raw, &mut readings))
 }
 
@@ -49,6 +53,11 @@ pub async fn observe(
 fn has_open_backups(children: &BTreeMap<Kind, Listing<Arc<Value>>>) -> bool {
     let over = |backup: &Value| matches!(backup["status"]["phase"].as_str(), Some("Completed" | "Verified" | "Failed"));
     children.get(&Kind::Backup).is_some_and(|backups| backups.items.values().any(|backup| !over(backup)))
+}
+
+fn is_object_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.')
 }
 
 fn is_name(text: &str) -> bool {
@@ -99,6 +108,28 @@ async fn owner_password(
         format!("{}/{}", metadata("uid"), metadata("resourceVersion"))
     };
     Ok(Fact::looked_up(found.filter(|secret| has(secret, wanted)).map(|secret| edition(&secret))))
+}
+
+/// What a cluster without a database is to be restored from: other objects, which its own caches don't have. Once there is a database nobody asks any more.
+async fn source(port: &impl Port, at: &Key, cluster: &Value) -> Result<RawSource, Failure> {
+    let from = &cluster["spec"]["bootstrap"]["recovery"];
+    let mut source = RawSource::default();
+    if cluster["status"]["systemIdentifier"].is_string() {
+        return Ok(source);
+    }
+    let mut of = from["cluster"]["name"].as_str().map(str::to_owned);
+    if let Some(name) = from["backup"]["name"].as_str().filter(|name| is_object_name(name)) {
+        let found = live(port, Resource::Child(Kind::Backup), &at.namespace, name).await;
+        let backup = found.map_err(|error| Failure::of(format!("get Backup {}/{name}", at.namespace), error))?;
+        of = backup.as_ref().and_then(|backup| backup["spec"]["cluster"].as_str()).map(str::to_owned);
+        source.backup = Fact::looked_up(backup);
+    }
+    // What is no name is not put into an address.
+    if let Some(name) = of.filter(|name| is_name(name)) {
+        let key = Key { namespace: at.namespace.clone(), name };
+        source.cluster = Fact::looked_up(live_cluster(port, &key).await?);
+    }
+    Ok(source)
 }
 
 fn has(secret: &Value, key: &str) -> bool {

@@ -24,7 +24,7 @@
 pub mod command;
 pub mod keeper;
 pub mod message;
-mod place;
+pub(crate) mod place;
 pub mod process;
 pub mod restore_wal;
 mod retain;

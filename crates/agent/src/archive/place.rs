@@ -7,17 +7,17 @@ use std::path::Path;
 use bellwether_api::v1::BackupStore;
 
 /// The key of a Secret with the authority of the store's certificate.
-pub(super) const AUTHORITY: &str = "ca.crt";
+pub(crate) const AUTHORITY: &str = "ca.crt";
 
 /// Where a store is, in the words of its settings.
-pub(super) fn settings(store: &BackupStore) -> BTreeMap<String, String> {
+pub(crate) fn settings(store: &BackupStore) -> BTreeMap<String, String> {
     let endpoint = store.endpoint.iter().map(|endpoint| ("AWS_ENDPOINT".to_owned(), endpoint.clone()));
     let region = store.region.iter().map(|region| ("AWS_REGION".to_owned(), region.clone()));
     endpoint.chain(region).collect()
 }
 
 /// The contents of a Secret that is mounted here, by key.
-pub(super) fn mounted(directory: &Path) -> io::Result<BTreeMap<String, String>> {
+pub(crate) fn mounted(directory: &Path) -> io::Result<BTreeMap<String, String>> {
     let mut contents = BTreeMap::new();
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;

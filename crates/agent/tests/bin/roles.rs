@@ -10,7 +10,7 @@ use bellwether_agent::guard::orders::End;
 use bellwether_agent::postmaster::{Launch, Postmaster};
 use bellwether_agent::process::reaper::{self, Children};
 use bellwether_agent::signals::Signals;
-use bellwether_agent::{agent, archive, clock, guard};
+use bellwether_agent::{agent, archive, clock, guard, restore};
 use bellwether_core::election::{Deadline, Span};
 use tokio::io::AsyncBufReadExt as _;
 use tokio::sync::{mpsc, watch};
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Some((role, rest)) if role == guard::exec::ROLE => guard::exec::main(rest),
         Some((role, rest)) if role == archive::command::ROLE => archive::command::main(rest),
         Some((role, rest)) if role == archive::restore_wal::ROLE => archive::restore_wal::main(rest),
+        Some((role, rest)) if role == restore::unpack::ROLE => restore::unpack::main(rest),
         Some((role, _)) if role == archive::process::ROLE => archive::process::main(),
         Some((role, rest)) if role == "supervise" => supervise(rest),
         _ => agent::main(),

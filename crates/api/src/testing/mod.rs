@@ -62,7 +62,7 @@ pub fn specs() -> impl Strategy<Value = PostgresClusterSpec> {
             backup,
             monitoring: Monitoring { enabled },
             automation: Automation { updates },
-            bootstrap: Bootstrap { initdb },
+            bootstrap: Bootstrap { initdb, recovery: None },
         }
     })
 }

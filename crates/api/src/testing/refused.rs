@@ -6,6 +6,8 @@
 
 use serde_json::{Value, json};
 
+mod recovery;
+
 /// Who words a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refuser {
@@ -86,6 +88,7 @@ pub fn refusals() -> Vec<Refusal> {
         identifiers(),
         locales(),
         single_ones(),
+        recovery::recoveries(),
         names(),
         changes(),
     ];
@@ -355,6 +358,7 @@ fn changes() -> Vec<Refusal> {
     let (raise, back) = ("set it back or raise it", "set it back");
     let storage = |storage: Value| json!({ "storage": storage });
     let initdb = |initdb: Value| json!({ "bootstrap": { "initdb": initdb } });
+    let recovered = |from: &str| json!({ "bootstrap": { "recovery": { "cluster": { "name": from } } } });
     let wal = || storage(json!({ "wal": { "size": "20Gi" } }));
     let nothing = || json!({});
     let rows = [
@@ -408,6 +412,9 @@ fn changes() -> Vec<Refusal> {
             "none",
             "run further SQL yourself",
         ),
+        (nothing(), recovered("orders"), "bootstrap.recovery", "set", "unset", back),
+        (recovered("orders"), nothing(), "bootstrap.recovery", "unset", "set", back),
+        (recovered("orders"), recovered("shop"), "bootstrap.recovery", "another", "one", back),
         (
             nothing(),
             initdb(json!({ "ownerPassword": { "name": "s", "key": "k" } })),

@@ -4,13 +4,21 @@ use k8s_openapi::api::core::v1::SecretKeySelector;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Recovery;
+
 /// How the database comes into being.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Bootstrap {
-    /// A new, empty database, made with `initdb`.
+    /// A new, empty database, made with `initdb`. With `recovery`, only the names of the application's database and of its owner, and the owner's
+    /// password, are read from here.
     #[serde(default)]
     pub initdb: Initdb,
+    /// A database that is restored from an object store, in place of a new one. Left out, the database is new. Where it is set, nothing is ever
+    /// initialised: as long as it can't be restored, there is no database, and a condition says why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Recovery")]
+    pub recovery: Option<Recovery>,
 }
 
 /// A new database.

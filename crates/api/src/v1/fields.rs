@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::rule::Rule;
-use super::{rules, schedule};
+use super::{recovery_rules, rules, schedule};
 use crate::versions;
 
 /// What happens when a field changes.
@@ -112,8 +112,8 @@ pub fn fields() -> Vec<Field> {
         field("spec.backup.maxRate", text(32), NoRestart, rules::max_rate()),
         field("spec.backup.retention", text(32), NoRestart, rules::retention()),
         field("spec.backup.store", json!({}), Restart, vec![]),
-        field("spec.backup.store.url", text(512), NoRestart, rules::store_url()),
-        field("spec.backup.store.endpoint", text(512), NoRestart, rules::store_endpoint()),
+        field("spec.backup.store.url", text(512), NoRestart, rules::store_url("spec.backup.store.url")),
+        field("spec.backup.store.endpoint", text(512), NoRestart, rules::store_endpoint("spec.backup.store.endpoint")),
         field("spec.backup.store.region", name(64), NoRestart, vec![]),
         field("spec.backup.store.credentials", json!({}), NoRestart, vec![]),
         field("spec.backup.store.credentials.name", name(253), NoRestart, vec![]),
@@ -142,7 +142,7 @@ pub fn fields() -> Vec<Field> {
         field("spec.monitoring.enabled", json!({}), NoRestart, vec![]),
         field("spec.automation", json!({}), Group, vec![]),
         field("spec.automation.updates", json!({}), NoRestart, vec![]),
-        field("spec.bootstrap", json!({}), Group, vec![]),
+        field("spec.bootstrap", json!({}), Group, recovery_rules::bootstrap()),
         field("spec.bootstrap.initdb", json!({}), Group, rules::initdb()),
         field(
             "spec.bootstrap.initdb.database",
@@ -169,6 +169,37 @@ pub fn fields() -> Vec<Field> {
         field("spec.bootstrap.initdb.ownerPassword", json!({}), Immutable, vec![]),
         field("spec.bootstrap.initdb.ownerPassword.name", name(253), Immutable, vec![]),
         field("spec.bootstrap.initdb.ownerPassword.key", name(253), Immutable, vec![]),
+        field("spec.bootstrap.recovery", json!({}), Immutable, recovery_rules::recovery()),
+        field("spec.bootstrap.recovery.backup", json!({}), Immutable, vec![]),
+        field("spec.bootstrap.recovery.backup.name", text(253), Immutable, recovery_rules::backup()),
+        field("spec.bootstrap.recovery.cluster", json!({}), Immutable, vec![]),
+        field("spec.bootstrap.recovery.cluster.name", text(253), Immutable, recovery_rules::cluster()),
+        field("spec.bootstrap.recovery.store", json!({}), Immutable, vec![]),
+        field(
+            "spec.bootstrap.recovery.store.url",
+            text(512),
+            Immutable,
+            rules::store_url("spec.bootstrap.recovery.store.url"),
+        ),
+        field(
+            "spec.bootstrap.recovery.store.endpoint",
+            text(512),
+            Immutable,
+            rules::store_endpoint("spec.bootstrap.recovery.store.endpoint"),
+        ),
+        field("spec.bootstrap.recovery.store.region", name(64), Immutable, vec![]),
+        field("spec.bootstrap.recovery.store.credentials", json!({}), Immutable, vec![]),
+        field("spec.bootstrap.recovery.store.credentials.name", name(253), Immutable, vec![]),
+        field("spec.bootstrap.recovery.archive", text(128), Immutable, recovery_rules::archive()),
+        field("spec.bootstrap.recovery.backupId", text(32), Immutable, recovery_rules::backup_id()),
+        field("spec.bootstrap.recovery.target", json!({}), Immutable, recovery_rules::target()),
+        field("spec.bootstrap.recovery.target.time", text(64), Immutable, recovery_rules::time()),
+        field("spec.bootstrap.recovery.target.lsn", text(32), Immutable, recovery_rules::lsn()),
+        field("spec.bootstrap.recovery.target.name", text(63), Immutable, recovery_rules::name()),
+        // Smaller numbers are PostgreSQL's own.
+        field("spec.bootstrap.recovery.target.transaction", json!({ "minimum": 3 }), Immutable, vec![]),
+        field("spec.bootstrap.recovery.target.exclusive", json!({}), Immutable, vec![]),
+        field("spec.bootstrap.recovery.timeline", text(16), Immutable, recovery_rules::timeline()),
         field("status.conditions", keyed("type"), Group, vec![]),
         field("status.instances", keyed("name"), Group, vec![]),
     ]

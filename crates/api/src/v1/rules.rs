@@ -205,19 +205,19 @@ pub fn retention() -> Vec<Rule> {
     )]
 }
 
-/// `spec.backup.store.url`.
-pub fn store_url() -> Vec<Rule> {
+/// `url` of a store.
+pub fn store_url(field: &str) -> Vec<Rule> {
     vec![Rule::on(
-        "spec.backup.store.url",
+        field,
         "self.matches('^(s3|gs|az)://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](/[A-Za-z0-9._=-]+)*/?$')",
         "is no address of an object store: write s3://bucket/path, gs://bucket/path or az://container/path, the path from letters, digits and . _ = -",
     )]
 }
 
-/// `spec.backup.store.endpoint`.
-pub fn store_endpoint() -> Vec<Rule> {
+/// `endpoint` of a store.
+pub fn store_endpoint(field: &str) -> Vec<Rule> {
     vec![Rule::on(
-        "spec.backup.store.endpoint",
+        field,
         "self.matches('^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?/?$')",
         "is no address of a service: write https://host:port, such as https://minio.storage.svc:9000",
     )]
@@ -340,7 +340,7 @@ fn first(map: &str, condition: &str) -> String {
     format!("{map}.filter(k, {condition})[0]")
 }
 /// CEL: two fields that may be absent are the same.
-fn same_option(new: &str, old: &str) -> String {
+pub(super) fn same_option(new: &str, old: &str) -> String {
     format!("has({new}) == has({old}) && (!has({new}) || {new} == {old})")
 }
 fn or_none(field: &str) -> String {

@@ -76,7 +76,7 @@ pub struct PostgresClusterStatus {
 pub enum Phase {
     /// Its objects are being created.
     Provisioning,
-    /// The first instance initialises the database.
+    /// The first instance initialises the database, or restores it.
     Bootstrapping,
     /// Instances join.
     Joining,
@@ -137,7 +137,7 @@ pub enum InstanceState {
     /// Its pod isn't running yet, or nothing is known of it.
     #[default]
     Pending,
-    /// It runs `initdb`.
+    /// It runs `initdb`, or restores the database.
     Bootstrapping,
     /// It copies its data.
     Joining,
@@ -188,7 +188,7 @@ pub enum OperationKind {
 
 /// Steps of work. Which kind goes through which:
 ///
-/// - `Create`: `Provisioning`, `Bootstrapping`, `Joining`.
+/// - `Create`: `Provisioning`, `Bootstrapping` or `Restoring`, `Joining`.
 /// - `ScaleUp`: `ScalingUp`, `Syncing`, `UpdatingEndpoints`; the least advanced of all that join.
 /// - `ScaleDown`: `Leaving`, `Removing`; one instance after another.
 /// - `Repair`: `Degraded`, `Unavailable`.
@@ -199,6 +199,8 @@ pub enum OperationStep {
     Provisioning,
     /// The first instance initialises the database.
     Bootstrapping,
+    /// The first instance restores the database from an object store.
+    Restoring,
     /// The other instances of a new cluster join.
     Joining,
     /// Volumes and pods of new instances are made.

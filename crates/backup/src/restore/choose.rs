@@ -69,6 +69,15 @@ pub struct Unreachable {
     backups: Vec<(BackupId, String)>,
     /// What can be reached.
     windows: Vec<(BackupId, Timestamp, Window)>,
+    /// Whether it is for a gap, and there would be a way to right before it.
+    up_to_gap: bool,
+}
+
+impl Unreachable {
+    /// Whether there is a way if what comes after a gap is done without.
+    pub fn is_for_a_gap(&self) -> bool {
+        self.up_to_gap
+    }
 }
 
 impl fmt::Display for Unreachable {
@@ -99,7 +108,10 @@ pub fn choose<'a>(catalog: &'a Catalog, wanted: &Wanted) -> Result<Choice<'a>, U
             let windows = gaps::windows(commit, &segments, &catalog.histories);
             windows.into_iter().map(|window| (commit.id.clone(), commit.finished, window))
         });
-        Unreachable { why, backups, windows: windows.collect() }
+        let windows: Vec<_> = windows.collect();
+        let to_the_end = wanted.target == Target::Latest && wanted.at_gap == AtGap::Refuse;
+        let up_to_gap = to_the_end && windows.iter().any(|(.., window)| window.gap.is_some());
+        Unreachable { why, backups, windows, up_to_gap }
     };
     let meant = |backup: &&Backup| wanted.backup.as_ref().is_none_or(|id| backup.commit.id == *id);
     let candidates: Vec<_> = catalog.backups.iter().rev().filter(meant).collect();
@@ -179,7 +191,7 @@ fn reach(
             None => format!("its log ends at {}", window.to),
         }),
         Target::Latest if wanted.at_gap == AtGap::Refuse && window.gap.is_some() => Err(format!(
-            "{} is missing and the log goes on behind it: name a target before it, or say --up-to-gap to do without what comes after",
+            "{} is missing and the log goes on behind it: name a target before it",
             window.gap.map(|gap| gap.to_string()).unwrap_or_default()
         )),
         _ => Ok(window),

@@ -18,13 +18,24 @@ use crate::record::Commit;
 /// What a system takes as the path of a socket, less its name there and the closing zero.
 const LONGEST_SOCKET_DIR: usize = 107 - "/.s.PGSQL.65535".len();
 
+/// Who reaches the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// Whoever is on this machine and has a password; and by a socket in its directory, whoever may enter that.
+    Machine,
+    /// Whoever may enter this directory, by the socket there. It has no network.
+    Directory(PathBuf),
+}
+
 /// How the database stands there.
 #[derive(Clone, Debug)]
 pub struct Standing<'a> {
     /// The PostgreSQL that will be started on it: of the backup's major version.
     pub installation: &'a Installation,
-    /// Its port, on loopback.
+    /// Its port.
     pub port: u16,
+    /// Who reaches it there.
+    pub door: Door,
     /// Where the log comes from, and how far to go.
     pub recovery: Recovery,
     /// The shell command that PostgreSQL runs once when it has recovered.
@@ -70,9 +81,13 @@ pub async fn make_ready(commit: &Commit, data: &Path, standing: &Standing<'_>) -
          # These keep this copy from acting for its original: who wants it in its place changes them.\n",
         commit.id
     );
-    let socket = socket_dir(data).map(|dir| dir.display().to_string()).unwrap_or_default();
+    let (listen, sockets) = match &standing.door {
+        Door::Machine => ("127.0.0.1", socket_dir(data)),
+        Door::Directory(directory) => ("", Some(directory.as_path())),
+    };
+    let socket = sockets.map(|dir| dir.display().to_string()).unwrap_or_default();
     let placed = [
-        ("listen_addresses", "127.0.0.1".to_owned()),
+        ("listen_addresses", listen.to_owned()),
         ("port", standing.port.to_string()),
         ("unix_socket_directories", socket),
     ];

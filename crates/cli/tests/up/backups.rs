@@ -58,7 +58,7 @@ pub async fn archiving_and_verifying(replicas: &str, policy: &str) -> (s3::Serve
     (server, proxy, home)
 }
 
-fn newest() -> String {
+pub fn newest() -> String {
     bellwether_postgres::installation::find_all().pop().expect("PostgreSQL is installed").major
 }
 

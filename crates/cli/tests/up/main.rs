@@ -15,6 +15,7 @@ mod keep;
 mod kubectl;
 #[path = "../../../backup/tests/postgres/mod.rs"]
 mod postgres;
+mod recovery;
 mod restored;
 mod restoring;
 mod retention;

@@ -15,34 +15,38 @@ use crate::object::{Desired, Kind};
 use crate::observed::Pod;
 use crate::rbac;
 
-/// Service account, Role and RoleBinding of the agents of `instances`, which stay until the `pods` are gone.
-pub fn agent<'a>(parent: &Parent<'_>, instances: &[String], pods: impl Iterator<Item = &'a Pod>) -> Vec<Desired> {
+/// Service account, Role and RoleBinding of the agents of `instances`, who read these Secrets of the user's. They stay until the `pods` are gone.
+pub fn agent<'a>(
+    parent: &Parent<'_>,
+    instances: &[String],
+    secrets: &[String],
+    pods: impl Iterator<Item = &'a Pod>,
+) -> Vec<Desired> {
     let name = parent.names.agent_account();
-    let from = (instances.to_vec(), pods.map(|pod| (pod.name.clone(), pod.uid.clone())).collect::<Vec<_>>());
-    let built = |kind, build: fn(&Parent<'_>, &str, &[String]) -> Desired| {
+    let from =
+        (instances.to_vec(), secrets.to_vec(), pods.map(|pod| (pod.name.clone(), pod.uid.clone())).collect::<Vec<_>>());
+    let built = |kind, build: fn(&Parent<'_>, &str, &[String], &[String]) -> Desired| {
         parent.built(kind, &name, &from, || {
             let owners =
-                from.1.iter().map(|(name, uid)| json!({ "apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid }));
-            build(parent, &name, instances).also_owned_by(owners)
+                from.2.iter().map(|(name, uid)| json!({ "apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid }));
+            build(parent, &name, instances, secrets).also_owned_by(owners)
         })
     };
     vec![built(Kind::ServiceAccount, account), built(Kind::Role, role), built(Kind::RoleBinding, binding)]
 }
 
-fn account(parent: &Parent<'_>, name: &str, _: &[String]) -> Desired {
+fn account(parent: &Parent<'_>, name: &str, _: &[String], _: &[String]) -> Desired {
     let account = ServiceAccount { metadata: parent.owned(name), ..ServiceAccount::default() };
     Desired::of(Kind::ServiceAccount, name, &account)
 }
 
-fn role(parent: &Parent<'_>, name: &str, instances: &[String]) -> Desired {
-    let store = parent.cluster.spec.backup.store.as_ref();
-    let credentials = store.and_then(|store| store.credentials.as_ref()).map(|secret| secret.name.as_str());
-    let rules = rbac::agent_rules(&parent.names, instances, credentials);
+fn role(parent: &Parent<'_>, name: &str, instances: &[String], secrets: &[String]) -> Desired {
+    let rules = rbac::agent_rules(&parent.names, instances, secrets);
     let role = Role { metadata: parent.owned(name), rules: Some(rules) };
     Desired::of(Kind::Role, name, &role)
 }
 
-fn binding(parent: &Parent<'_>, name: &str, _: &[String]) -> Desired {
+fn binding(parent: &Parent<'_>, name: &str, _: &[String], _: &[String]) -> Desired {
     let binding = RoleBinding {
         metadata: parent.owned(name),
         role_ref: RoleRef {

@@ -1,12 +1,13 @@
 //! Decides what an instance does with its volume when its agent starts, and whenever PostgreSQL is not running.
 //!
 //! From: what is on the volume, what the Lease says, the configuration, and the instance's own name. Never: initialises a
-//! database when any was ever initialised for this cluster, leads with another database than the cluster's, acts on a Lease
+//! database when any was ever initialised for this cluster, or when the cluster's is to be restored; leads with another database than
+//! the cluster's, or with one that was restored for another cluster; acts on a Lease
 //! that could not be read, or lets anything be deleted that isn't marked as our own unfinished work.
 
 use std::fmt;
 
-use crate::contract::{InstanceConfig, Leader};
+use crate::contract::{InstanceConfig, Leader, RecoveryOrder};
 use crate::fact::Fact;
 use crate::wal::{SystemIdentifier, Term};
 
@@ -17,12 +18,21 @@ pub enum VolumeState {
     Empty,
     /// An `initdb` of ours that did not finish; its marker is there, so what it left can go.
     UnfinishedInitdb,
+    /// A restore of ours that did not finish; its marker is there, so what it left can go.
+    UnfinishedRestore,
     /// A base backup of ours that did not finish; its marker is there, so what it left can go.
     UnfinishedClone,
     /// A database that a rewind of ours left half-way. It must never be started, and is kept until there is something better.
     UnfinishedRewind,
     /// A database that we initialised but never announced in the Lease. No client has ever seen it.
     Unannounced(SystemIdentifier),
+    /// A database that we restored but never announced in the Lease. No client has ever seen it.
+    Restored {
+        /// Which.
+        system: SystemIdentifier,
+        /// The cluster that it was restored for, by its UID.
+        incarnation: String,
+    },
     /// A database.
     Data(SystemIdentifier),
     /// Something that we did not put there, or can't read. It stays.
@@ -47,6 +57,8 @@ pub struct LeaseView {
 pub enum Start {
     /// Run `initdb`, removing what an unfinished one left.
     Initialise,
+    /// Restore the database, removing what an unfinished restore left.
+    Restore(Box<RecoveryOrder>),
     /// The cluster's database is here: run it. The election says as what.
     Run {
         /// Nobody has ever led, and this instance is the one that may be the first.
@@ -122,7 +134,7 @@ pub fn start(volume: &VolumeState, lease: &Fact<LeaseView>, config: &InstanceCon
         (lease, config) => lease.or(config),
     };
     match &lease.leader {
-        None => without_leader(volume, cluster, config.bootstrap_instance == me),
+        None => without_leader(volume, cluster, config.bootstrap_instance == me, config.recovery.as_ref()),
         Some(_) if lease.system.is_none() => Start::Refuse(Refusal::LeaseIncomplete),
         Some(leader) if leader.instance == me => as_leader(volume, cluster),
         Some(leader) => as_standby(volume, cluster, leader),
@@ -130,28 +142,54 @@ pub fn start(volume: &VolumeState, lease: &Fact<LeaseView>, config: &InstanceCon
 }
 
 /// The only place where a cluster begins: no leader, and no trace of a database anywhere.
-fn without_leader(volume: &VolumeState, cluster: Option<SystemIdentifier>, chosen: bool) -> Start {
-    match (volume, cluster) {
-        (VolumeState::Empty | VolumeState::UnfinishedInitdb, None) if chosen => Start::Initialise,
-        // The agent died between `initdb` and the Lease: go on from there.
-        (VolumeState::Unannounced(_), None) if chosen => Start::Run { first: true },
-        (VolumeState::Data(volume), None) if chosen => Start::Refuse(Refusal::UnknownDatabase(*volume)),
-        (VolumeState::Data(volume) | VolumeState::Unannounced(volume), Some(cluster)) if *volume == cluster => {
-            // Adoption: the cluster was deleted and created again, its volumes stayed.
-            Start::Run { first: chosen }
+fn without_leader(
+    volume: &VolumeState,
+    cluster: Option<SystemIdentifier>,
+    chosen: bool,
+    recovery: Option<&RecoveryOrder>,
+) -> Start {
+    let Some(cluster) = cluster else {
+        return if chosen { begin(volume, recovery) } else { Start::Wait(Waiting::NoLeader) };
+    };
+    match volume {
+        // Adoption: the cluster was deleted and created again, its volumes stayed.
+        volume if database(volume) == Some(cluster) => Start::Run { first: chosen },
+        VolumeState::Data(volume) => mismatch(*volume, cluster),
+        _ => Start::Wait(Waiting::NoLeaderToCopyFrom),
+    }
+}
+
+/// No trace of a database anywhere but perhaps on this volume, and this instance is the one that may begin.
+fn begin(volume: &VolumeState, recovery: Option<&RecoveryOrder>) -> Start {
+    use VolumeState::{Data, Empty, Restored, Unannounced, UnfinishedInitdb, UnfinishedRestore};
+    match (volume, recovery) {
+        (Empty | UnfinishedInitdb | UnfinishedRestore, None) => Start::Initialise,
+        (Empty | UnfinishedInitdb | UnfinishedRestore, Some(order)) => Start::Restore(Box::new(order.clone())),
+        // The agent died between the end of its work and the Lease: go on from there.
+        (Unannounced(_), None) => Start::Run { first: true },
+        (Restored { incarnation, .. }, Some(order)) if *incarnation == order.incarnation => Start::Run { first: true },
+        // An empty database where a restored one is wanted, the other way round, or one that was restored for another cluster.
+        (Data(system) | Unannounced(system) | Restored { system, .. }, _) => {
+            Start::Refuse(Refusal::UnknownDatabase(*system))
         }
-        (VolumeState::Data(volume), Some(cluster)) => mismatch(*volume, cluster),
-        (_, Some(_)) => Start::Wait(Waiting::NoLeaderToCopyFrom),
-        (_, None) => Start::Wait(Waiting::NoLeader),
+        _ => Start::Wait(Waiting::NoLeader),
+    }
+}
+
+/// The database on a volume.
+fn database(volume: &VolumeState) -> Option<SystemIdentifier> {
+    match volume {
+        VolumeState::Data(system) | VolumeState::Unannounced(system) | VolumeState::Restored { system, .. } => {
+            Some(*system)
+        }
+        _ => None,
     }
 }
 
 fn as_leader(volume: &VolumeState, cluster: Option<SystemIdentifier>) -> Start {
-    match (volume, cluster) {
-        (VolumeState::Data(volume) | VolumeState::Unannounced(volume), Some(cluster)) if *volume == cluster => {
-            Start::Run { first: false }
-        }
-        (VolumeState::Data(volume) | VolumeState::Unannounced(volume), Some(cluster)) => mismatch(*volume, cluster),
+    match (database(volume), cluster) {
+        (Some(volume), Some(cluster)) if volume == cluster => Start::Run { first: false },
+        (Some(volume), Some(cluster)) => mismatch(volume, cluster),
         _ => Start::Refuse(Refusal::LeaderWithoutData),
     }
 }
@@ -164,7 +202,8 @@ fn as_standby(volume: &VolumeState, cluster: Option<SystemIdentifier>, leader: &
         }
         (VolumeState::Data(volume), Some(cluster)) => mismatch(*volume, cluster),
         (VolumeState::UnfinishedRewind, _) => Start::SetAside,
-        // Somebody else's database became the cluster's while ours was unannounced: no client has seen ours.
+        // Somebody else's database became the cluster's while ours was unannounced: no client has seen ours. One that was restored has its original's
+        // identifier, which says nothing about its log.
         _ => Start::Join { from },
     }
 }
@@ -216,7 +255,10 @@ impl fmt::Display for Refusal {
 
 #[cfg(test)]
 mod tests {
+    use bellwether_api::v1::BackupStore;
+
     use super::*;
+    use crate::contract::{RecoveryTarget, RecoveryWay};
 
     const OURS: SystemIdentifier = SystemIdentifier(7);
     const OTHER: SystemIdentifier = SystemIdentifier(8);
@@ -227,6 +269,22 @@ mod tests {
     fn config(system_identifier: Option<SystemIdentifier>) -> InstanceConfig {
         InstanceConfig { bootstrap_instance: "a".to_owned(), system_identifier, ..InstanceConfig::default() }
     }
+    fn order() -> RecoveryOrder {
+        RecoveryOrder {
+            incarnation: "this".to_owned(),
+            store: BackupStore::default(),
+            archive: "shop/orders".to_owned(),
+            backup: None,
+            target: RecoveryTarget::Latest,
+            way: RecoveryWay::Latest,
+        }
+    }
+    fn restored(incarnation: &str) -> VolumeState {
+        VolumeState::Restored { system: OURS, incarnation: incarnation.to_owned() }
+    }
+    fn restoring(system_identifier: Option<SystemIdentifier>) -> InstanceConfig {
+        InstanceConfig { recovery: Some(order()), ..config(system_identifier) }
+    }
     fn lease(leader: Option<Leader>, system: Option<SystemIdentifier>) -> Fact<LeaseView> {
         Fact::Known(LeaseView { leader, system, ..LeaseView::default() })
     }
@@ -234,10 +292,13 @@ mod tests {
         vec![
             VolumeState::Empty,
             VolumeState::UnfinishedInitdb,
+            VolumeState::UnfinishedRestore,
             VolumeState::UnfinishedClone,
             VolumeState::UnfinishedRewind,
             VolumeState::Unannounced(OURS),
             VolumeState::Unannounced(OTHER),
+            restored("this"),
+            restored("another"),
             VolumeState::Data(OURS),
             VolumeState::Data(OTHER),
             VolumeState::Foreign("lost+found".to_owned()),
@@ -258,10 +319,11 @@ mod tests {
         for volume in volumes() {
             for lease in leases() {
                 for known in [None, Some(OURS), Some(OTHER)] {
-                    for me in ["a", "b"] {
-                        let config = config(known);
-                        let start = start(&volume, &lease, &config, me);
-                        rows.push((volume.clone(), lease.clone(), config, me, start));
+                    for config in [config(known), restoring(known)] {
+                        for me in ["a", "b"] {
+                            let start = start(&volume, &lease, &config, me);
+                            rows.push((volume.clone(), lease.clone(), config.clone(), me, start));
+                        }
                     }
                 }
             }
@@ -270,14 +332,32 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_initialised_only_where_nothing_was_ever_initialised() {
+    fn a_cluster_is_initialised_or_restored_only_where_nothing_was_ever_initialised_and_never_the_one_for_the_other() {
+        use VolumeState::{Empty, UnfinishedInitdb, UnfinishedRestore};
         for (volume, lease, config, me, start) in table() {
             let blank = lease.known().is_some_and(|lease| lease.leader.is_none() && lease.system.is_none());
-            let may = matches!(volume, VolumeState::Empty | VolumeState::UnfinishedInitdb)
+            let may = matches!(volume, Empty | UnfinishedInitdb | UnfinishedRestore)
                 && blank
                 && config.system_identifier.is_none()
                 && me == config.bootstrap_instance;
-            assert_eq!(start == Start::Initialise, may, "{volume:?} {lease:?} {:?} {me}", config.system_identifier);
+            let wanted = config.recovery.as_ref();
+            assert_eq!(start == Start::Initialise, may && wanted.is_none(), "{volume:?} {lease:?} {config:?} {me}");
+            let restores = matches!(&start, Start::Restore(order) if Some(&**order) == wanted);
+            assert_eq!(restores, may && wanted.is_some(), "{volume:?} {lease:?} {config:?} {me}");
+        }
+    }
+
+    #[test]
+    fn the_first_to_lead_has_what_was_asked_for_an_empty_database_is_none_that_was_restored() {
+        for (volume, lease, config, me, start) in table() {
+            let known = lease.known().and_then(|lease| lease.system).or(config.system_identifier);
+            if start != (Start::Run { first: true }) || known.is_some() {
+                continue;
+            }
+            match &config.recovery {
+                None => assert!(matches!(volume, VolumeState::Unannounced(_)), "{me}: {volume:?}"),
+                Some(_) => assert_eq!(volume, restored("this"), "{me}"),
+            }
         }
     }
 
@@ -296,9 +376,7 @@ mod tests {
             if !matches!(start, Start::Run { .. }) {
                 continue;
             }
-            let (VolumeState::Data(on_volume) | VolumeState::Unannounced(on_volume)) = volume else {
-                panic!("{me} would run PostgreSQL on {volume:?}");
-            };
+            let Some(on_volume) = database(&volume) else { panic!("{me} would run PostgreSQL on {volume:?}") };
             for known in [lease.known().unwrap().system, config.system_identifier].into_iter().flatten() {
                 assert_eq!(on_volume, known, "{lease:?} {:?} {me}", config.system_identifier);
             }

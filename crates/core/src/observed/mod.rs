@@ -6,6 +6,7 @@
 mod backup;
 mod pod;
 mod read;
+mod source;
 mod verifier;
 mod volume;
 
@@ -20,6 +21,7 @@ use serde_json::Value;
 pub use backup::Backup;
 pub use pod::{Pod, PodPhase, Trouble};
 pub use read::{Raw, Readings, observe, observe_again};
+pub use source::{RawSource, Source};
 pub use verifier::{Ended, Verifier};
 pub use volume::{Growth, Volume, VolumeRole};
 
@@ -57,6 +59,8 @@ pub struct Observed {
     /// Which edition of the Secret that the user named for the owner's password is there, and has it: its UID and version. Absent when it
     /// doesn't, or none is named.
     pub owner_password: Fact<String>,
+    /// What a cluster without a database is to be restored from.
+    pub source: Source,
     /// Objects that could not be decoded, with why.
     pub unreadable: Vec<String>,
 }

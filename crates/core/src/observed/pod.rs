@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{self as core, ContainerStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
-use crate::contract::Report;
+use crate::contract::{RecoveryState, Report};
 use crate::fact::Fact;
 use crate::instance::space::VolumeKind;
 
@@ -164,6 +164,12 @@ impl Pod {
     pub fn full(&self) -> &[VolumeKind] {
         let runs = self.phase == PodPhase::Running && !self.terminating;
         self.report.known().filter(|_| runs).map_or(&[], |report| &report.full)
+    }
+
+    /// How the restore of the cluster's database goes, by its own account. Nothing of one that restores nothing.
+    pub fn recovery(&self) -> Option<RecoveryState> {
+        let runs = self.phase == PodPhase::Running && !self.terminating;
+        self.report.known().filter(|_| runs)?.recovery
     }
 
     /// It streams from the primary and answers.

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::pod::Given;
-use super::{Backup, Lease, Listing, Observed, Pod, Secret, Verifier, Volume};
+use super::{Backup, Lease, Listing, Observed, Pod, RawSource, Secret, Source, Verifier, Volume};
 use crate::contract::InstanceConfig;
 use crate::fact::Fact;
 use crate::force;
@@ -31,6 +31,8 @@ pub struct Raw {
     pub children: BTreeMap<Kind, Listing<Arc<Value>>>,
     /// See [`Observed::owner_password`].
     pub owner_password: Fact<String>,
+    /// See [`Observed::source`].
+    pub source: RawSource,
 }
 
 /// What was read from the objects of one cluster the last time: most of them are the same the next time.
@@ -95,6 +97,7 @@ pub fn observe_again(namespace: &str, name: &str, mut raw: Raw, readings: &mut R
         Fact::Absent => Fact::Absent,
         Fact::Unknown => Fact::Unknown,
     };
+    let source = Source::read(&raw.source, &mut unreadable);
     Observed {
         namespace: namespace.to_owned(),
         cluster,
@@ -112,6 +115,7 @@ pub fn observe_again(namespace: &str, name: &str, mut raw: Raw, readings: &mut R
         config,
         objects: raw.children,
         owner_password: raw.owner_password,
+        source,
         unreadable,
         names,
     }

@@ -247,6 +247,10 @@ pub enum WaitingOn {
     LeaderUnsure(String),
     /// The instance that initialises the database, and what it says.
     Bootstrap(String, Option<String>),
+    /// The instance that restores the database, and what it says.
+    Restore(String, Option<String>),
+    /// What the database is to be restored from, which is not there: why not.
+    Source(String),
     /// Instances that join or come back, each with what it is doing.
     Joins(Vec<(String, String)>),
     /// The primary, which nobody can replace yet.
@@ -288,6 +292,8 @@ impl fmt::Display for WaitingOn {
             Self::Slot(name) => write!(f, "the replication slot of {name} to be dropped"),
             Self::LeaderUnsure(name) => write!(f, "certainty that {name} does not lead"),
             Self::Bootstrap(name, message) => write!(f, "{} to initialise the database", said(name, message)),
+            Self::Restore(name, message) => write!(f, "{} to restore the database", said(name, message)),
+            Self::Source(why) => write!(f, "something to restore the database from: {why}"),
             Self::Joins(names) => {
                 let names: Vec<_> = names.iter().map(|(name, doing)| format!("{name} ({doing})")).collect();
                 write!(f, "{} to serve readers", names.join(", "))

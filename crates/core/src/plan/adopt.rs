@@ -59,6 +59,13 @@ pub fn adopt(observed: &Observed, parent: &Parent<'_>) -> Adoption {
     }
     let system = systems.into_iter().next();
     let leader = observed.leader().map(str::to_owned);
+    if leader.is_none()
+        && parent.cluster.spec.bootstrap.recovery.is_some()
+        && recorded.is_none_or(|status| status.system_identifier.is_none())
+        && !all_own(observed, parent)
+    {
+        return in_the_way(observed, parent);
+    }
     match leader.or_else(|| recorded.and_then(|status| status.primary.clone())) {
         Some(primary) => Adoption::Settled(Identity { system, primary: Some(primary) }),
         None if system.is_none() => Adoption::Settled(Identity::default()),
@@ -120,6 +127,24 @@ fn mismatch(observed: &Observed, systems: &BTreeSet<SystemIdentifier>) -> Adopti
              cluster name",
             systems.len(),
             found.join(", "),
+        ),
+    }
+}
+
+/// To adopt them would leave out what was asked for, and nobody would notice.
+fn in_the_way(observed: &Observed, parent: &Parent<'_>) -> Adoption {
+    let others = observed
+        .volumes
+        .items
+        .values()
+        .filter(|volume| volume.system_identifier.is_some() && volume.cluster_uid.as_deref() != Some(&parent.uid));
+    let others: Vec<_> = others.collect();
+    Adoption::Refused {
+        reason: Reason::VolumesInTheWay,
+        message: format!(
+            "spec.bootstrap.recovery: nothing is restored over volumes {}, which hold the database of an earlier cluster of this name; to have that one \
+             back, create the cluster without spec.bootstrap.recovery; to restore in its place, delete these volumes, or use another cluster name",
+            listed(&others),
         ),
     }
 }

@@ -15,6 +15,7 @@ use super::rollout::Stage;
 use super::schedule::Cluster;
 use super::status::{Health, Verdict, View};
 use super::{WaitingOn, backed_up, effective_durability, retained, stuck, verified};
+use crate::contract::RecoveryState;
 use crate::fence::Fences;
 use crate::object::Kind;
 use crate::observed::Pod;
@@ -130,7 +131,10 @@ fn ready(view: &View<'_>, phase: Phase) -> Says {
         return match (phase, broken) {
             (_, Some((reason, message))) => not(reason, message),
             (Phase::Provisioning, None) => not(Reason::Provisioning, "the first instance is being created".to_owned()),
-            (Phase::Bootstrapping, None) => not(Reason::Bootstrapping, "the database is being initialised".to_owned()),
+            (Phase::Bootstrapping, None) => {
+                let (reason, message) = comes_into_being(view);
+                not(reason, message.to_owned())
+            }
             (_, None) => match view.leader_full() {
                 Some(full) => not(Reason::VolumeFull, full),
                 None => not(Reason::NoPrimary, no_primary(view)),
@@ -194,7 +198,13 @@ fn progressing(view: &View<'_>, phase: Phase, operation: Option<OperationKind>) 
     match (operation, phase) {
         (None, _) => says(false, Reason::AsSpecified, "nothing is under way"),
         (Some(_), Phase::Provisioning) => says(true, Reason::Provisioning, "the cluster's objects are being created"),
-        (Some(_), Phase::Bootstrapping) => says(true, Reason::Bootstrapping, "the database is being initialised"),
+        (Some(_), Phase::Bootstrapping) => match view.not_restored() {
+            Some((reason, message)) => says(false, reason, &message),
+            None => {
+                let (reason, message) = comes_into_being(view);
+                says(true, reason, message)
+            }
+        },
         (Some(OperationKind::ScaleDown), _) if super::paused(view.parent.cluster) => {
             says(false, Reason::Paused, "a scale-down begins no new step while the cluster is paused")
         }
@@ -211,6 +221,13 @@ fn progressing(view: &View<'_>, phase: Phase, operation: Option<OperationKind>) 
         },
         (Some(OperationKind::Repair), _) => says(true, Reason::Restarting, "instances are being brought back"),
         (Some(_), _) => says(true, Reason::Joining, "instances are joining"),
+    }
+}
+
+fn comes_into_being(view: &View<'_>) -> (Reason, &'static str) {
+    match view.is_restored() {
+        true => (Reason::Restoring, "the database is being restored"),
+        false => (Reason::Bootstrapping, "the database is being initialised"),
     }
 }
 
@@ -378,6 +395,7 @@ pub(super) fn stopped(view: &View<'_>) -> Option<(Reason, String)> {
             Reason::WaitingForVolumes,
             format!("volumes of a deleted cluster are being removed: {}", names.join(", ")),
         )),
+        Verdict::Waiting(WaitingOn::Source(why)) => Some((Reason::RecoverySourceMissing, why.clone())),
         Verdict::Waiting(on) => Some((Reason::Provisioning, format!("waiting for {on}"))),
         Verdict::Go => None,
     }
@@ -453,7 +471,21 @@ impl View<'_> {
         };
         stuck::lost_volume(self.observed, self.parent)
             .or_else(of_pod)
+            .or_else(|| self.not_restored())
             .or_else(|| stuck::lost_node(self.observed, self.parent, self.now))
+    }
+
+    /// Why the database is not restored, and won't be by waiting.
+    fn not_restored(&self) -> Option<(Reason, String)> {
+        self.pods().find_map(|pod| {
+            let reason = match pod.recovery()? {
+                RecoveryState::Restoring => return None,
+                RecoveryState::NoSource => Reason::RecoverySourceMissing,
+                RecoveryState::OutOfReach => Reason::RecoveryTargetUnreachable,
+                RecoveryState::Failed => Reason::RecoveryFailed,
+            };
+            Some((reason, format!("{}: {}", pod.name, self.said(pod).unwrap_or_default())))
+        })
     }
 
     /// Every instance with a volume that is full, and which.

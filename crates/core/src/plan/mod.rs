@@ -17,6 +17,7 @@ mod instances;
 mod joining;
 mod leave;
 mod notes;
+mod origin;
 mod orphans;
 mod provision;
 mod retained;
@@ -53,9 +54,13 @@ use crate::fact::Fact;
 use crate::fence::{self, Fences};
 use crate::observed::Observed;
 use certificates::whole_seconds;
+use origin::Origin;
 use rollout::Rollout;
 use status::Verdict;
 use taker::Ground;
+
+/// How soon a source that a cluster is to be restored from, and that is not there, is looked for again.
+const SOURCE_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// What to do next, and why.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -114,12 +119,18 @@ fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'
     let invalid = parent.invalid();
     let leftovers = leftovers(observed, parent);
     let adoption = adopt::adopt(observed, parent);
-    let verdict = match (&adoption, invalid.first()) {
-        (_, Some(_)) => Verdict::Invalid(invalid.join("; ")),
-        (Adoption::Refused { reason, message }, None) => Verdict::Refused(*reason, message.clone()),
-        (Adoption::Wait(on), None) => Verdict::Waiting(on.clone()),
-        (Adoption::Settled(_), None) if !leftovers.is_empty() => Verdict::Waiting(WaitingOn::Leftovers(leftovers)),
-        (Adoption::Settled(_), None) => Verdict::Go,
+    let begins = match &adoption {
+        Adoption::Settled(identity) => origin::origin(observed, parent, identity),
+        // Nothing begins.
+        Adoption::Wait(_) | Adoption::Refused { .. } => Ok(Origin::There),
+    };
+    let verdict = match (&adoption, invalid.first(), &begins) {
+        (_, Some(_), _) => Verdict::Invalid(invalid.join("; ")),
+        (Adoption::Refused { reason, message }, None, _) => Verdict::Refused(*reason, message.clone()),
+        (Adoption::Wait(on), None, _) => Verdict::Waiting(on.clone()),
+        (Adoption::Settled(_), None, _) if !leftovers.is_empty() => Verdict::Waiting(WaitingOn::Leftovers(leftovers)),
+        (Adoption::Settled(_), None, Err(on)) => Verdict::Waiting(on.clone()),
+        (Adoption::Settled(_), None, Ok(_)) => Verdict::Go,
     };
     let identity = match adoption {
         Adoption::Settled(identity) => identity,
@@ -130,7 +141,9 @@ fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'
     let mut rollout = Rollout::default();
     let mut fences = Fences::default();
     let mut backups;
-    if verdict == Verdict::Go {
+    if verdict == Verdict::Go
+        && let Ok(begins) = &begins
+    {
         members = instances::members(observed, parent, &identity, now);
         fences = fence::fences(cluster, &members.wanted);
         rollout = rollout::rollout(observed, parent, &members, &fences, now);
@@ -138,7 +151,16 @@ fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'
         backups = backup::backups(observed, parent, Some(ground), now);
         let secrets = certificates::certificates(observed, parent, now);
         plan.requeue = secrets.next_renewal.map(|at| at.duration_since(now).max(SignedDuration::from_secs(1)));
-        let provision = provision::provision(observed, parent, &identity, &members, &rollout, &backups, secrets);
+        let provision = {
+            let told = provision::Told {
+                identity: &identity,
+                origin: begins,
+                members: &members,
+                rollout: &rollout,
+                backups: &backups,
+            };
+            provision::provision(observed, parent, &told, secrets)
+        };
         plan.actions = provision.actions;
         plan.waiting_on = provision.waiting_on;
         plan.actions.append(&mut members.actions);
@@ -168,6 +190,9 @@ fn for_cluster(observed: &Observed, cluster: &PostgresCluster, parent: &Parent<'
     plan.requeue = plan.requeue.into_iter().chain(verifying.requeue).min();
     if let Verdict::Waiting(on) = &verdict {
         plan.waiting_on.push(on.clone());
+        // What a person named has no label of ours, so no watch tells of it.
+        let look = matches!(on, WaitingOn::Source(_)).then_some(SOURCE_AGAIN);
+        plan.requeue = plan.requeue.into_iter().chain(look).min();
     }
     if observed.unseen().is_empty() && observed.unreadable.is_empty() {
         let (identity, members, rollout) = (&identity, &members, &rollout);

@@ -4,7 +4,7 @@
 //! writes to something that is being deleted (it would vanish a moment later, and with it what was built on it), or writes the
 //! Lease once it exists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bellwether_api::labels;
 use bellwether_api::v1::{BackupPolicy, DurabilityMode};
@@ -14,6 +14,7 @@ use super::action::{Action, Effect, WaitingOn};
 use super::adopt::Identity;
 use super::backup::Backups;
 use super::instances::Members;
+use super::origin::Origin;
 use super::rollout::Rollout;
 use super::{certificates, endpoints, instances, volumes};
 use crate::build::{self, Parent};
@@ -39,25 +40,38 @@ pub struct Provision {
     pub waiting_on: Vec<WaitingOn>,
 }
 
+/// What was decided of the cluster, and agents are told.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// Which database it is.
+    pub identity: &'a Identity,
+    /// What that begins as.
+    pub origin: &'a Origin,
+    /// Its instances.
+    pub members: &'a Members,
+    /// What restarts.
+    pub rollout: &'a Rollout,
+    /// What is backed up.
+    pub backups: &'a Backups,
+}
+
 /// Everything that the cluster needs, its Secrets given.
 pub fn provision(
     observed: &Observed,
     parent: &Parent<'_>,
-    identity: &Identity,
-    members: &Members,
-    rollout: &Rollout,
-    backups: &Backups,
+    told: &Told<'_>,
     secrets: certificates::Certificates,
 ) -> Provision {
+    let Told { identity, members, .. } = *told;
     let mut result = Provision::default();
     // Whoever has reported has an agent, and that is who needs them.
     let pods = observed.pods.items.values().filter(|pod| instances::ours(pod, parent) && !pod.report.is_absent());
-    for desired in build::rbac::agent(parent, &may_report(members), pods) {
+    for desired in build::rbac::agent(parent, &may_report(members), &may_read(parent, told.origin), pods) {
         result.ensure(observed, parent, desired);
     }
     result.actions.extend(secrets.actions);
     result.waiting_on.extend(secrets.waiting_on);
-    let config = build::config::config(parent, &configuration(observed, parent, identity, members, rollout, backups));
+    let config = build::config::config(parent, &configuration(observed, parent, told));
     let config_hash = config.hash();
     if !observed.config.is_unknown() {
         result.ensure(observed, parent, config.clone());
@@ -196,14 +210,8 @@ fn refresh(observed: &Observed, parent: &Parent<'_>, config: &Desired) -> Vec<Ac
 
 /// The agents' configuration. The instance that may initialise is chosen once: while nobody leads, whoever was told that it
 /// may could be in the middle of it, and telling another would make two databases.
-fn configuration(
-    observed: &Observed,
-    parent: &Parent<'_>,
-    identity: &Identity,
-    members: &Members,
-    rollout: &Rollout,
-    backups: &Backups,
-) -> InstanceConfig {
+fn configuration(observed: &Observed, parent: &Parent<'_>, decided: &Told<'_>) -> InstanceConfig {
+    let Told { identity, origin, members, rollout, backups } = *decided;
     let spec = &parent.cluster.spec;
     let told = observed.config.known().map(|config| config.bootstrap_instance.clone()).filter(|name| !name.is_empty());
     let chosen = identity.primary.clone().or(told).or_else(|| members.wanted.first().cloned());
@@ -231,6 +239,7 @@ fn configuration(
             effort: effort(&spec.backup),
             order: backups.order.clone(),
         }),
+        recovery: origin.order().cloned(),
     }
 }
 
@@ -243,6 +252,14 @@ fn effort(policy: &BackupPolicy) -> Effort {
         workers: policy.compression.workers.and_then(|workers| u32::try_from(workers).ok()),
         max_rate: rate.map(|rate| rate.clamp(RATES.0, RATES.1)),
     }
+}
+
+/// The Secrets that the agents may read: what it takes to get into the cluster's own store, and until it is restored into the one that it is restored from.
+fn may_read(parent: &Parent<'_>, origin: &Origin) -> Vec<String> {
+    let own = parent.cluster.spec.backup.store.as_ref();
+    let stores = own.into_iter().chain(origin.order().map(|order| &order.store));
+    let secrets = stores.filter_map(|store| store.credentials.as_ref()).map(|secret| secret.name.clone());
+    secrets.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// The durability in force: as asked, or by the number of instances.

@@ -91,6 +91,11 @@ impl View<'_> {
         self.observed.leader().filter(|leader| self.health(leader) == Health::Fenced)
     }
 
+    /// Whether its database is one that is restored.
+    pub fn is_restored(&self) -> bool {
+        self.parent.cluster.spec.bootstrap.recovery.is_some()
+    }
+
     /// Whether the cluster has been as specified before: from then on, what is missing is missing and not still coming.
     pub fn established(&self) -> bool {
         self.before().is_some_and(|status| {
@@ -237,7 +242,10 @@ pub(super) fn waiting(view: &View<'_>) -> Vec<WaitingOn> {
                     .map(|config| config.bootstrap_instance.clone())
                     .unwrap_or(first.clone());
                 let message = view.pod(&first).and_then(|pod| view.said(pod));
-                vec![WaitingOn::Bootstrap(first, message)]
+                match view.is_restored() {
+                    true => vec![WaitingOn::Restore(first, message)],
+                    false => vec![WaitingOn::Bootstrap(first, message)],
+                }
             }
             (leader, _) => vec![WaitingOn::Primary(leader.or(view.identity.primary.as_deref()).map(str::to_owned))],
         };
@@ -286,6 +294,7 @@ fn coming_up(view: &View<'_>) -> Phase {
     }
     let initialising = view.pods().any(|pod| {
         matches!(pod.state(), InstanceState::Bootstrapping | InstanceState::Starting | InstanceState::Leading)
+            || pod.recovery().is_some()
     });
     if initialising { Phase::Bootstrapping } else { Phase::Provisioning }
 }
@@ -320,6 +329,7 @@ fn operation(view: &View<'_>, kind: OperationKind, phase: Phase, waiting_on: &[W
         (OperationKind::Rollout, _) => view.rollout.stage.step(),
         (_, Phase::Unavailable) => OperationStep::Unavailable,
         (_, Phase::Provisioning) => OperationStep::Provisioning,
+        (_, Phase::Bootstrapping) if view.is_restored() => OperationStep::Restoring,
         (_, Phase::Bootstrapping) => OperationStep::Bootstrapping,
         (_, Phase::Joining) => OperationStep::Joining,
         (_, Phase::Ready | Phase::Degraded | Phase::Invalid | Phase::Deleting) => OperationStep::Degraded,

@@ -14,7 +14,7 @@ use crate::contract::{BackupOrder, InstanceConfig};
 use crate::fact::Fact;
 use crate::lease_object::{MEMBERS, SWITCHOVER, SWITCHOVER_ASKED};
 use crate::object::Kind;
-use crate::observed::{Listing, Observed, Raw, observe};
+use crate::observed::{Listing, Observed, Raw, RawSource, observe};
 
 pub(crate) const NAME: &str = "orders";
 pub(crate) const SYSTEM: &str = "7000000000000000001";
@@ -37,6 +37,8 @@ pub(crate) struct World {
     pub unseen: Vec<Kind>,
     /// The user's own Secret with the owner's password.
     pub owner_password: Fact<String>,
+    /// What the cluster is to be restored from.
+    pub source: RawSource,
     pub now: Timestamp,
     /// Each restart of a PostgreSQL that ran, in order: instance, and as what.
     pub restarts: Vec<(String, &'static str)>,
@@ -67,6 +69,7 @@ impl World {
             objects: BTreeMap::new(),
             unseen: vec![],
             owner_password: Fact::Absent,
+            source: RawSource::default(),
             now,
             restarts: vec![],
             connections: BTreeMap::new(),
@@ -101,7 +104,7 @@ impl World {
             children.insert(kind, Listing { complete: !self.unseen.contains(&kind), items });
         }
         let cluster = Fact::looked_up(self.cluster.clone().map(Arc::new));
-        Raw { cluster, children, owner_password: self.owner_password.clone() }
+        Raw { cluster, children, owner_password: self.owner_password.clone(), source: self.source.clone() }
     }
 
     pub fn observe(&self) -> Observed {

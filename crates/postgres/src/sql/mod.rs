@@ -8,6 +8,7 @@ mod drain;
 mod facts;
 mod quote;
 mod receiver;
+mod restored;
 mod roles;
 mod slots;
 mod tls;

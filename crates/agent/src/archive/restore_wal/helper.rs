@@ -28,7 +28,7 @@ use super::ROLE;
 use super::access::Access;
 
 /// Beside what PostgreSQL asks for, so that a file gets there by being renamed: in `pg_wal`, where PostgreSQL passes over names that it does not know.
-const DIRECTORY: &str = "bellwether.ahead";
+pub(crate) const DIRECTORY: &str = "bellwether.ahead";
 const SOCKET: &str = "socket";
 const LOCK: &str = "lock";
 /// What the helper is told to be.

@@ -7,12 +7,14 @@
 //! |---|---|
 //! | 0 | replays it |
 //! | 1 | takes it for the end of the log |
-//! | more than 125 | stops |
+//! | more than 125 | stops: [`AWAY`], [`DAMAGED`] |
 //!
 //! Never: "there is none" said of what could not be looked at; a part of a file; a secret in an argument.
 
 pub mod access;
 mod helper;
+
+pub(crate) use helper::DIRECTORY as AHEAD;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -32,8 +34,10 @@ pub const ROLE: &str = "restore-wal";
 
 /// There is none.
 const ABSENT: u8 = 1;
-/// It could not be looked at. More than 125 ends recovery with an error; 126 and 127 are a shell's, and above 128 are signals.
-const BROKEN: u8 = 200;
+/// It could not be looked at for as long as anybody waits. More than 125 ends recovery with an error; 126 and 127 are a shell's, and signals are lower.
+pub const AWAY: u8 = 200;
+/// It is damaged, or we were called as nobody should call us.
+pub const DAMAGED: u8 = 201;
 
 /// Between two attempts at a store that is down: the first soon, for most of what fails is over at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -56,16 +60,29 @@ pub fn main(args: &[String]) -> ExitCode {
         [access, file, destination] => get(Path::new(access), file, Path::new(destination)),
         _ => Err(
             "a file that says how to get into the archive, the name of a file of the log, and a destination are needed"
-                .to_owned(),
+                .into(),
         ),
     };
     match got {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ABSENT.into(),
-        Err(why) => {
+        Err(Broken { code, why }) => {
             say(&why);
-            BROKEN.into()
+            code.into()
         }
+    }
+}
+
+/// Why a file is not there, and what is said of that.
+#[derive(Debug)]
+struct Broken {
+    code: u8,
+    why: String,
+}
+
+impl<T: std::fmt::Display> From<T> for Broken {
+    fn from(why: T) -> Self {
+        Self { code: DAMAGED, why: why.to_string() }
     }
 }
 
@@ -74,25 +91,26 @@ fn say(what: &str) {
     let _ = writeln!(std::io::stderr(), "bellwether {ROLE}: {what}");
 }
 
-fn get(access: &Path, file: &str, destination: &Path) -> Result<bool, String> {
-    let file: WalFile = file.parse().map_err(said)?;
-    let destination = std::path::absolute(destination).map_err(said)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(said)?;
+fn get(access: &Path, file: &str, destination: &Path) -> Result<bool, Broken> {
+    let file: WalFile = file.parse()?;
+    let destination = std::path::absolute(destination)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (began, mut pause) = (Instant::now(), FIRST_PAUSE);
     loop {
         // Whatever it does not do is done without it, and with what the file says now.
         if helper::ask(access, file, &destination) {
             return Ok(true);
         }
-        let how = Access::read(access).map_err(said)?;
-        let archive = how.open().map_err(said)?;
+        let how = Access::read(access)?;
+        let archive = how.open()?;
         let error = match runtime.block_on(look(&archive, file, &destination)) {
             Err(error) if error.is_transient() => error.to_string(),
-            looked => return looked.map_err(said),
+            looked => return Ok(looked?),
         };
         let wait = Duration::from_secs(how.wait_seconds);
         if began.elapsed() + pause > wait {
-            return Err(format!("{error}; waited for {} s", began.elapsed().as_secs()));
+            let why = format!("{error}; waited for {} s", began.elapsed().as_secs());
+            return Err(Broken { code: AWAY, why });
         }
         if pause == FIRST_PAUSE {
             say(&format!("{error}; it is tried again for {} s", wait.as_secs()));
@@ -100,10 +118,6 @@ fn get(access: &Path, file: &str, destination: &Path) -> Result<bool, String> {
         sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
-}
-
-fn said(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }
 
 /// Puts a file there; `false` when the archive does not have it. A place in which there is no archive says nothing of what an archive has.
@@ -132,17 +146,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (access, there) = (dir.path().join("access.json"), dir.path().join("RECOVERYXLOG"));
         let segment = "000000010000000000000002";
-        assert!(get(&access, segment, &there).unwrap_err().contains("access.json"));
+        assert!(get(&access, segment, &there).unwrap_err().why.contains("access.json"));
         let nowhere = Access::to("file:///dev/null/store", "7-one", 16 << 20, Some([].into()));
         nowhere.write(&access).unwrap();
-        assert!(get(&access, segment, &there).unwrap_err().contains("/dev/null/store"));
+        assert!(get(&access, segment, &there).unwrap_err().why.contains("/dev/null/store"));
         fs::remove_file(&access).unwrap();
         Access::to(&format!("file://{}", dir.path().display()), "7-one", 16 << 20, Some([].into()))
             .write(&access)
             .unwrap();
-        let error = get(&access, segment, &there).unwrap_err();
+        let error = get(&access, segment, &there).unwrap_err().why;
         assert!(error.contains("owner.json is not there"), "a place where there is no archive: {error}");
-        assert!(get(&access, "RECOVERYXLOG", &there).unwrap_err().contains("is not the name of"));
+        assert!(get(&access, "RECOVERYXLOG", &there).unwrap_err().why.contains("is not the name of"));
         assert!(!there.exists());
     }
 }

@@ -145,6 +145,6 @@ fn every_moment_since_can_be_reached(#[case] catalog: Catalog, #[case] since: Op
 #[test]
 fn what_is_about_to_go_does_not_count() {
     let catalog = catalog(&[(1, 2..25)]);
-    let since = super::since(&catalog, |id| id.to_string() == SECOND);
-    assert_eq!(since, Some("2026-11-19T02:00:00Z".parse().unwrap()));
+    let found = since(&catalog, |id| id.to_string() == SECOND);
+    assert_eq!(found, Some("2026-11-19T02:00:00Z".parse().unwrap()));
 }

@@ -6,6 +6,7 @@ mod endpoints;
 mod fence;
 mod life;
 mod mutants;
+mod restore;
 mod retained;
 mod rollout;
 mod scale;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bellwether_api::v1::OnDelete;
+use bellwether_api::v1::{OnDelete, Recovery};
 use serde_json::{Value, json};
 
 use crate::build::{self, Parent, Settings};
@@ -137,6 +137,12 @@ fn of_any(plan: &Plan, observed: &Observed, live: bool) -> Vec<Mutant> {
         let config = InstanceConfig { archive, ..InstanceConfig::default() };
         let config = build::config::config(&Parent::of(cluster, &settings).unwrap(), &config);
         found.push(("a backup by nobody", with(plan, Effect::Apply(config)), observed.clone()));
+        let mut restored = observed.clone();
+        let mut wanted = cluster.clone();
+        wanted.spec.bootstrap.recovery = Some(Recovery::default());
+        let config = build::config::config(&Parent::of(&wanted, &settings).unwrap(), &InstanceConfig::default());
+        restored.cluster = Fact::Known(wanted);
+        found.push(("an empty database for a restored one", with(plan, Effect::Apply(config)), restored));
         let parent = Parent::of(cluster, &settings).unwrap();
         for (name, pod) in &observed.pods.items {
             let instance = build::pod::pod(&parent, name, &pod.uid, "");
@@ -199,6 +205,7 @@ fn every_mutant_of_the_planner_is_refused_and_every_rule_refuses_one() {
         "a hand-over to nobody",
         "a member that nobody was told leaves",
         "a volume that is to stay",
+        "an empty database for a restored one",
         "an instance that verifies",
         "another object of its name",
         "as it was before",
