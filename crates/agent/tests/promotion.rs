@@ -87,7 +87,7 @@ async fn at_each_step(because: Because) {
     let writer = Writer::start(&cluster);
     for step in STEPS {
         let before = settled(&cluster, 0).await;
-        let killed = kill_at(step, because, &mut cluster, &gate, &before).await;
+        let killed = kill_at(step, because, &mut cluster, &gate, &writer, &before).await;
         let least = match step {
             // Whoever led may go on in its own term: nobody else had it.
             Step::AboutToTakeTheLease => before.term,
@@ -182,7 +182,14 @@ async fn writes(cluster: &Cluster, instance: &str) -> bool {
 }
 
 /// Takes the leader away, kills whoever is to be the next at this step of its promotion, and brings both back as a kubelet does. Who was killed.
-async fn kill_at(step: Step, because: Because, cluster: &mut Cluster, gate: &Gate, before: &Settled) -> String {
+async fn kill_at(
+    step: Step,
+    because: Because,
+    cluster: &mut Cluster,
+    gate: &Gate,
+    writer: &Writer,
+    before: &Settled,
+) -> String {
     let takes = {
         let holder = before.holder.clone();
         move |lease: &Value| lease["spec"]["holderIdentity"].as_str().is_some_and(|other| other != holder)
@@ -235,6 +242,10 @@ async fn kill_at(step: Step, because: Because, cluster: &mut Cluster, gate: &Gat
         }
         _ => Some(stopped),
     };
+    if matches!(step, Step::AboutToLeadClientsThere | Step::HasLedClientsThere) {
+        // Whoever knows its address has it accepted there, or not: nobody may be told so who then finds it lost.
+        writer.write_to(cluster, &next).await;
+    }
     is_at(step, cluster, before, &next).await;
     cluster.restart(&next, host(&next)).await;
     if because == Because::TheLeaderIsGone {
@@ -339,6 +350,15 @@ impl Writer {
             }
         });
         Self { acknowledged, task }
+    }
+
+    /// Once, and at once.
+    async fn write_to(&self, cluster: &Cluster, instance: &str) {
+        let id = format!("{instance}-{}", self.acknowledged());
+        let Ok(app) = cluster.patient(instance, host(instance), "first", Duration::from_secs(2)).await else { return };
+        if app.run_script(&format!("insert into kept values ('{id}')")).await.is_ok() {
+            self.acknowledged.lock().unwrap().push(id);
+        }
     }
 
     fn acknowledged(&self) -> usize {
