@@ -36,7 +36,7 @@ use serde_json::Value;
 use support_cluster::{Cluster, NAMESPACE};
 use support_gate::{Gate, Stop, Stopped};
 use tokio::task::JoinHandle;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 const INSTANCES: [&str; 3] = ["orders-1", "orders-2", "orders-3"];
 
@@ -86,8 +86,16 @@ async fn at_each_step(because: Because) {
     let (mut cluster, gate) = cluster().await;
     let writer = Writer::start(&cluster);
     for step in STEPS {
-        let before = settled(&cluster, 0).await;
-        let killed = kill_at(step, because, &mut cluster, &gate, &before).await;
+        let mut before = settled(&cluster, 0).await;
+        let mut killed = kill_at(step, because, &mut cluster, &gate, &writer, &before).await;
+        for _ in 0..5 {
+            // It was not where it could be killed: another has been promoted instead, or it has, and nobody was hurt.
+            if killed.is_none() {
+                before = settled(&cluster, 0).await;
+                killed = kill_at(step, because, &mut cluster, &gate, &writer, &before).await;
+            }
+        }
+        let killed = killed.unwrap_or_else(|| panic!("{step:?} was not reached six times"));
         let least = match step {
             // Whoever led may go on in its own term: nobody else had it.
             Step::AboutToTakeTheLease => before.term,
@@ -181,8 +189,16 @@ async fn writes(cluster: &Cluster, instance: &str) -> bool {
     app.run_script("insert into kept values ('looked')").await.is_ok()
 }
 
-/// Takes the leader away, kills whoever is to be the next at this step of its promotion, and brings both back as a kubelet does. Who was killed.
-async fn kill_at(step: Step, because: Because, cluster: &mut Cluster, gate: &Gate, before: &Settled) -> String {
+/// Takes the leader away, kills whoever is to be the next at this step of its promotion, and brings both back as a kubelet does. Who was killed; nobody,
+/// where it did not get to the step.
+async fn kill_at(
+    step: Step,
+    because: Because,
+    cluster: &mut Cluster,
+    gate: &Gate,
+    writer: &Writer,
+    before: &Settled,
+) -> Option<String> {
     let takes = {
         let holder = before.holder.clone();
         move |lease: &Value| lease["spec"]["holderIdentity"].as_str().is_some_and(|other| other != holder)
@@ -204,26 +220,22 @@ async fn kill_at(step: Step, because: Because, cluster: &mut Cluster, gate: &Gat
     let stopped = within("somebody is about to be promoted", caught).await;
     let next = named(&stopped.body);
     // Held until it is killed, or goes on.
-    let _held = match step {
+    let mut frozen = Frozen::default();
+    let (reached, _held) = match step {
         Step::HasNamedWhomCommitsWaitFor => {
-            // Without its postmaster nobody gets another session.
-            kill(Pid::from_raw(cluster.postmaster(&next)), Signal::SIGSTOP).unwrap();
-            freeze(cluster, &next, "[local]");
+            // Without its postmaster nobody gets another session. If its agent is just waiting for an answer, it goes the way of one that is stuck.
+            frozen.freeze(cluster.postmaster(&next));
+            frozen.freeze_those(cluster, &next, "[local]");
             stopped.go_on();
             let settings = cluster.pgdata(&next).join("postgresql.conf");
             let names = format!("bellwether.term = '{}'", before.term + 1);
-            support::eventually("it says whom commits wait for", async || {
-                fs::read_to_string(&settings).is_ok_and(|text| text.contains(&names))
-            })
-            .await;
-            None
+            (soon(|| fs::read_to_string(&settings).is_ok_and(|text| text.contains(&names))).await, None)
         }
         Step::HasAskedPostgresql => {
-            freeze(cluster, &next, "startup");
+            frozen.freeze_those(cluster, &next, "startup");
             stopped.go_on();
             let asked = cluster.pgdata(&next).join("promote");
-            support::eventually("PostgreSQL is asked to promote", async || asked.exists()).await;
-            None
+            (soon(|| asked.exists()).await, None)
         }
         Step::AboutToRecordItsVoters | Step::HasRecordedItsVoters => {
             let stop = if step == Step::AboutToRecordItsVoters { Stop::Request } else { Stop::Answer };
@@ -231,16 +243,23 @@ async fn kill_at(step: Step, because: Because, cluster: &mut Cluster, gate: &Gat
             let records = move |lease: &Value| lease["spec"]["holderIdentity"] == holder && self::rule(lease) != rule;
             let caught = gate.stop(Method::PUT, "/leases/", stop, records);
             stopped.go_on();
-            Some(within("it is about to record its voters", caught).await)
+            (true, Some(within("it is about to record its voters", caught).await))
         }
-        _ => Some(stopped),
+        _ => (true, Some(stopped)),
     };
-    is_at(step, cluster, before, &next).await;
-    cluster.restart(&next, host(&next)).await;
+    if matches!(step, Step::AboutToLeadClientsThere | Step::HasLedClientsThere) {
+        // Whoever knows its address has it accepted there, or not: nobody may be told so who then finds it lost.
+        writer.write_to(cluster, &next).await;
+    }
+    if reached {
+        is_at(step, cluster, before, &next).await;
+        cluster.restart(&next, host(&next)).await;
+    }
+    drop(frozen);
     if because == Because::TheLeaderIsGone {
         cluster.start(&before.leader, host(&before.leader)).await;
     }
-    next
+    reached.then_some(next)
 }
 
 /// What commits wait for, as a Lease records it.
@@ -274,6 +293,15 @@ async fn within(what: &str, caught: tokio::sync::oneshot::Receiver<Stopped>) -> 
     tokio::time::timeout(support::PATIENCE, caught).await.unwrap_or_else(|_| panic!("waited in vain: {what}")).unwrap()
 }
 
+/// Whether it is so before long: an agent whose question is not answered does something else after three seconds.
+async fn soon(so: impl Fn() -> bool) -> bool {
+    let began = Instant::now();
+    while !so() && began.elapsed() < Duration::from_secs(6) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    so()
+}
+
 /// Whose write it is.
 fn named(body: &Value) -> String {
     let leader = match body["metadata"]["annotations"]["bellwether.dev/leader"].as_str() {
@@ -283,15 +311,38 @@ fn named(body: &Value) -> String {
     leader.as_str().unwrap_or_else(|| panic!("{body}")).to_owned()
 }
 
-/// Those of PostgreSQL's processes whose title has this in it do nothing from here on.
-fn freeze(cluster: &Cluster, instance: &str, title: &str) {
-    let frozen = cluster.below(instance).into_iter().filter(|pid| {
-        let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text).into_owned();
-        text.starts_with("postgres:") && text.contains(title)
-    });
-    let frozen: Vec<_> = frozen.map(|pid| kill(Pid::from_raw(pid), Signal::SIGSTOP)).collect();
-    assert!(!frozen.is_empty() && frozen.iter().all(Result::is_ok), "{instance}: {title}: {frozen:?}");
+/// Processes that do nothing. Those that are left go on when this is dropped.
+#[derive(Default)]
+struct Frozen(Vec<i32>);
+
+impl Frozen {
+    fn freeze(&mut self, pid: i32) {
+        // One that has just ended does nothing either.
+        if kill(Pid::from_raw(pid), Signal::SIGSTOP).is_ok() {
+            self.0.push(pid);
+        }
+    }
+
+    /// Those of an instance's PostgreSQL whose title has this in it.
+    fn freeze_those(&mut self, cluster: &Cluster, instance: &str, title: &str) {
+        let before = self.0.len();
+        for pid in cluster.below(instance) {
+            let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            if text.starts_with("postgres:") && text.contains(title) {
+                self.freeze(pid);
+            }
+        }
+        assert!(self.0.len() > before, "{instance} has no process {title:?}");
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        for pid in &self.0 {
+            let _ended = kill(Pid::from_raw(*pid), Signal::SIGCONT);
+        }
+    }
 }
 
 /// Writes to whoever takes it, and remembers what was acknowledged.
@@ -339,6 +390,19 @@ impl Writer {
             }
         });
         Self { acknowledged, task }
+    }
+
+    /// Once, and soon: whatever is stopped meanwhile is not waited for without end.
+    async fn write_to(&self, cluster: &Cluster, instance: &str) {
+        let id = format!("{instance}-{}", self.acknowledged());
+        let patience = Duration::from_secs(2);
+        let written = async {
+            let app = cluster.patient(instance, host(instance), "first", patience).await?;
+            app.run_script(&format!("insert into kept values ('{id}')")).await
+        };
+        if matches!(tokio::time::timeout(patience, written).await, Ok(Ok(()))) {
+            self.acknowledged.lock().unwrap().push(id);
+        }
     }
 
     fn acknowledged(&self) -> usize {

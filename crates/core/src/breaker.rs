@@ -120,6 +120,11 @@ impl Breaker {
         }
     }
 
+    /// Whether whoever asks gets a turn, and not only one who tries.
+    pub fn works(&self) -> bool {
+        matches!(self.state, State::Closed { .. })
+    }
+
     /// Until when nobody gets a turn, as far as is known; nothing when somebody would.
     pub fn resting(&self, now: Duration) -> Option<Resting> {
         match self.state {

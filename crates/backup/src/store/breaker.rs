@@ -90,6 +90,11 @@ impl Breaker {
         }
     }
 
+    /// Whether everybody would get one, and not only one who tries.
+    pub fn works(&self) -> bool {
+        self.state().rules.works()
+    }
+
     /// Why nobody would get a turn now.
     pub fn rest(&self) -> Option<Rest> {
         let state = self.state();

@@ -208,6 +208,11 @@ impl Store {
         self.breaker.rest()
     }
 
+    /// Whether nothing is known against the store: it is not left alone, and need not be tried.
+    pub fn works(&self) -> bool {
+        self.breaker.works()
+    }
+
     /// Fails if the store is left alone: for whoever has work to do before he asks for anything.
     pub fn awake(&self) -> Result<(), StoreError> {
         match self.rest() {

@@ -84,6 +84,10 @@ impl Uploader {
     }
 
     async fn look_ahead(&self, file: WalFile) {
+        // Whether the store is back shows the file that somebody waits for.
+        if !self.work.archive.store().works() {
+            return;
+        }
         let waiting = self.ahead.files();
         // Looking is for when there is room for a few.
         if waiting.contains(&file) && waiting.len() > self.ahead.bound() / 2 {

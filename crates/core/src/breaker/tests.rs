@@ -31,6 +31,7 @@ fn it_is_left_alone_after_three_failures_and_not_before() {
     let change = breaker.ended(Turn::Usual, Ended::Failed, seconds(7), LONGEST);
     assert_eq!(change, Some(Change::Rests(seconds(1))));
     assert_eq!(breaker.turn(seconds(7)), Err(Resting { until: seconds(8) }));
+    assert!(!breaker.works() && breaker.resting(seconds(8)).is_none(), "somebody may try, and nobody knows yet");
 }
 
 #[test]
