@@ -1,5 +1,6 @@
 //! The command line.
 
+mod look;
 mod restore;
 
 use std::net::SocketAddr;
@@ -13,6 +14,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::exit;
 
+pub use look::{Format, Status};
 pub use restore::{Gaps, Restore, Source, Target, Verify, Wal, Which};
 
 const EXAMPLES: &str = "Begin here:
@@ -48,6 +50,12 @@ pub enum Role {
     /// Start a cluster in a temporary directory, check that it replicates, measure it, and stop
     #[command(after_long_help = exit::HELP)]
     Try(Try),
+    /// Show how clusters are: instances, lag, what commits wait for, backups, what is under way
+    ///
+    /// The agents are asked directly, so it is as fresh as it looks; what could not be asked is said, with why. Changes nothing. Without a cluster: a line for
+    /// each.
+    #[command(after_long_help = exit::HELP)]
+    Status(Status),
     /// Let another instance of a cluster lead, without losing a commit
     ///
     /// The primary shuts down, makes sure that the other has everything, and hands over; writes wait for a fraction of a second. It

@@ -5,6 +5,7 @@
 
 mod archive;
 mod args;
+mod ask;
 mod backup;
 mod bring_up;
 mod cluster;
@@ -16,6 +17,7 @@ mod output;
 mod prune;
 mod restore;
 mod roles;
+mod status;
 mod store;
 mod switchover;
 mod trial;
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
     match Cli::parse().role {
         Role::Up(options) => bring_up::run(options),
         Role::Try(options) => trial::run(&options),
+        Role::Status(options) => status::run(&options),
         Role::Switchover(options) => switchover::run(&options),
         Role::Failover(options) => failover::run(&options),
         Role::Fence(options) => fence::run(&options),
