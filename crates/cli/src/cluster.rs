@@ -55,6 +55,21 @@ pub enum ClusterError {
         /// Where it was looked for.
         namespace: String,
     },
+    /// There is no such instance.
+    #[error("there is no instance {instance:?} in namespace {namespace:?}; {}", those(there))]
+    NoInstance {
+        /// Its name.
+        instance: String,
+        /// Where it was looked for.
+        namespace: String,
+        /// Those that there are.
+        there: Vec<String>,
+    },
+}
+
+/// Those that there are, in words.
+pub fn those(there: &[String]) -> String {
+    if there.is_empty() { "there are none".to_owned() } else { format!("there are {}", there.join(", ")) }
 }
 
 /// A namespace, and a way to it.

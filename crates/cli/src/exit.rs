@@ -15,6 +15,8 @@ pub enum Exit {
     NotReady = 4,
     /// Something of the log is missing in the store.
     Gaps = 5,
+    /// Something is wrong with a cluster.
+    Findings = 6,
 }
 
 /// The section of the help.
@@ -24,7 +26,8 @@ pub const HELP: &str = "Exit codes:
   2  the command line can't be understood
   3  it could not start: bad manifest, directory or port in use, no PostgreSQL
   4  not Ready: `status` now, `up` and `try` within the time given
-  5  `wal gaps`: something of the log is missing in the store";
+  5  `wal gaps`: something of the log is missing in the store
+  6  `doctor`: something is wrong";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {

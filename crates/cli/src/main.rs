@@ -10,10 +10,14 @@ mod backup;
 mod bring_up;
 mod cluster;
 mod consent;
+mod doctor;
+mod events;
 mod exit;
+mod explain;
 mod failover;
 mod fence;
 mod output;
+mod pause;
 mod prune;
 mod restore;
 mod roles;
@@ -23,6 +27,7 @@ mod switchover;
 mod trial;
 mod verify;
 mod wal;
+mod why;
 
 use std::process::ExitCode;
 
@@ -30,7 +35,6 @@ use bellwether_agent::archive as archiving;
 use bellwether_agent::guard;
 use bellwether_core::contract::VERIFY_ROLE;
 use bellwether_embedded::spawn;
-use clap::Parser;
 
 use args::{Cli, Role};
 
@@ -49,10 +53,16 @@ fn main() -> ExitCode {
         }
     }
     bellwether_runtime::client::install_crypto();
-    match Cli::parse().role {
+    match Cli::read().role {
         Role::Up(options) => bring_up::run(options),
         Role::Try(options) => trial::run(&options),
         Role::Status(options) => status::run(&options),
+        Role::Why(options) => why::run(&options),
+        Role::Events(options) => events::run(&options),
+        Role::Plan(options) => explain::run(&options),
+        Role::Doctor(options) => doctor::run(&options),
+        Role::Pause(options) => pause::pause(&options),
+        Role::Resume(options) => pause::resume(&options),
         Role::Switchover(options) => switchover::run(&options),
         Role::Failover(options) => failover::run(&options),
         Role::Fence(options) => fence::run(&options),

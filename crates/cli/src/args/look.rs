@@ -28,3 +28,49 @@ pub struct Status {
     #[command(flatten)]
     pub place: Where,
 }
+
+/// Options of `why`.
+#[derive(Clone, Debug, Args)]
+pub struct Why {
+    /// The instance, such as demo-2
+    pub instance: String,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub place: Where,
+}
+
+/// Options of `events`.
+#[derive(Clone, Debug, Args)]
+pub struct Events {
+    /// The cluster
+    pub cluster: String,
+    /// Only warnings
+    #[arg(short, long)]
+    pub warnings: bool,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub place: Where,
+}
+
+/// Options of `plan`.
+#[derive(Clone, Debug, Args)]
+pub struct Plan {
+    /// The cluster
+    pub cluster: String,
+    /// Say why, of each step and of each wait
+    #[arg(long)]
+    pub explain: bool,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub place: Where,
+}
+
+/// Options of `doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct Doctor {
+    /// The cluster [default: each of the namespace]
+    pub cluster: Option<String>,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub place: Where,
+}

@@ -139,3 +139,6 @@ async fn pump<S: AsyncRead + AsyncWrite + Unpin>(mut socket: Socket<S>, mut loca
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,7 +26,8 @@ use crate::ask::{self, Answer};
 use crate::cluster::{ClusterError, Space, concluded};
 use crate::exit::Exit;
 use crate::output::page::Screen;
-use report::{ClusterReport, ListReport, VERSION};
+use crate::why::Case;
+use report::{ClusterReport, InstanceReport, ListReport, VERSION};
 
 /// What is looked at.
 const KINDS: [Kind; 2] = [Kind::Pod, Kind::Lease];
@@ -64,6 +65,12 @@ impl View {
         let Some(cluster) = look.observed.cluster.known().cloned() else { return Ok(None) };
         let answers = ask::all(client, &key.namespace, &key.name, look.observed.pods.items.values()).await;
         Ok(Some(Self { look, answers, cluster }))
+    }
+
+    /// What was seen of one instance.
+    pub fn case<'a>(&'a self, report: &'a ClusterReport, instance: &'a InstanceReport) -> Case<'a> {
+        let pod = self.look.observed.pods.items.get(&instance.name);
+        Case { report, instance, pod, answer: self.answers.get(&instance.name), at: self.look.at }
     }
 
     /// What there is to say of it.

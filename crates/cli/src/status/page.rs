@@ -275,7 +275,12 @@ fn ago(now: Timestamp, at: Timestamp) -> String {
 
 /// How a condition is: most are to be true, some are not to be.
 pub fn mark(condition: &ConditionReport) -> Mark {
-    match (condition.type_.as_str(), condition.status.as_str()) {
+    weight(&condition.type_, &condition.status)
+}
+
+/// The same, of its type and its status.
+pub fn weight(type_: &str, status: &str) -> Mark {
+    match (type_, status) {
         ("Progressing" | "Degraded", "False") => Mark::Good,
         ("Progressing" | "Forced", _) => Mark::Busy,
         ("Degraded", "True") => Mark::Bad,
