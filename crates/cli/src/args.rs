@@ -1,6 +1,7 @@
 //! The command line.
 
 mod look;
+mod reach;
 mod restore;
 
 use std::ffi::OsStr;
@@ -16,6 +17,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::exit;
 
 pub use look::{Doctor, Events, Format, Plan, Status, Why};
+pub use reach::{Completion, Logs, Psql};
 pub use restore::{Gaps, Restore, Source, Target, Verify, Wal, Which};
 
 /// The file's name by which kubectl finds us as a plugin.
@@ -135,6 +137,16 @@ pub enum Role {
     /// Look at the log in an object store
     #[command(subcommand, after_long_help = exit::HELP)]
     Wal(Wal),
+    /// Open a session with a cluster as the application's user, by psql
+    ///
+    /// It goes to the primary, directly or through the API server as kubectl port-forward does, over TLS, with the password from the Secret.
+    #[command(after_long_help = exit::HELP)]
+    Psql(Psql),
+    /// Show the log of an instance, or of all of a cluster
+    #[command(after_long_help = exit::HELP)]
+    Logs(Logs),
+    /// Print a script that completes this command line in a shell
+    Completion(Completion),
     /// Inside a cluster: run the operator, against the API that KUBECONFIG or the pod's service account names
     Operator(Operator),
     /// Inside a cluster: run PostgreSQL, as PID 1 of a database pod; configured by its environment

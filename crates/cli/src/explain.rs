@@ -22,6 +22,9 @@ use crate::output::page::{Mark, Screen};
 use crate::status::Refused;
 use crate::status::page::weight;
 
+/// The condition of a cluster in which no rollout and no scale-down begins a new step.
+const PAUSED: &str = "Paused";
+
 /// Whether reasons are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
@@ -89,7 +92,8 @@ fn seen(look: &Look, cluster: &PostgresCluster, outlook: &Outlook) -> Told {
 
 fn unlike(condition: &Condition) -> Option<String> {
     let Condition { type_, status, reason, message, .. } = condition;
-    let weighs = matches!(weight(type_, status), Mark::Bad | Mark::Stopped);
+    // That it is paused is said anyway.
+    let weighs = matches!(weight(type_, status), Mark::Bad | Mark::Stopped) && type_ != PAUSED;
     weighs.then(|| format!("{type_}={status} ({reason}): {message}"))
 }
 

@@ -16,9 +16,11 @@ mod exit;
 mod explain;
 mod failover;
 mod fence;
+mod logs;
 mod output;
 mod pause;
 mod prune;
+mod psql;
 mod restore;
 mod roles;
 mod status;
@@ -73,6 +75,9 @@ fn main() -> ExitCode {
         Role::Backups(options) => backup::list(&options),
         Role::Restore(options) => restore::run(&options),
         Role::Wal(args::Wal::Gaps(options)) => wal::gaps(&options),
+        Role::Psql(options) => psql::run(&options),
+        Role::Logs(options) => logs::run(&options),
+        Role::Completion(options) => roles::completion(options),
         Role::Operator(options) => roles::operator(options),
         Role::Agent => bellwether_agent::agent::main(),
         Role::InstallAgent(options) => roles::install_agent(&options),

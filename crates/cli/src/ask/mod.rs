@@ -26,7 +26,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
-use way::Stream;
+pub use way::{NoWay, Stream, to};
 
 /// How long one agent may take. On a healthy network it takes milliseconds, through a port-forward some tens of them.
 const WITHIN: Duration = Duration::from_secs(4);
@@ -83,9 +83,9 @@ async fn one(client: &Client, namespace: &str, names: &Names, pod: &Pod, tls: Ar
     }
     let host = names.host(&pod.name, namespace);
     let asked = async {
-        let stream = way::to(client, namespace, pod, AGENT_PORT).await.map_err(|lost| match lost {
-            way::NoWay::Refused(why) => Answer::NotAsked(why),
-            way::NoWay::Unreachable(why) => Answer::Silent(why),
+        let stream = to(client, namespace, pod, AGENT_PORT).await.map_err(|lost| match lost {
+            NoWay::Refused(why) => Answer::NotAsked(why),
+            NoWay::Unreachable(why) => Answer::Silent(why),
         })?;
         detail(stream, &host, tls).await.map(Box::new).map(Answer::Said).map_err(Answer::Silent)
     };
