@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bellwether_api::labels;
 use bellwether_api::v1::PostgresClusterStatus;
 use bellwether_core::plan::paused;
+use kube::ResourceExt as _;
 use serde_json::json;
 
 use crate::args;
@@ -36,7 +37,9 @@ pub fn resume(options: &args::Pause) -> ExitCode {
 
 async fn wish(options: &args::Pause, wish: Wish) -> Result<String, ClusterError> {
     let cluster = Space::at(&options.place).await?.cluster(&options.cluster);
-    let (name, is) = (&options.cluster, paused(&cluster.get().await?));
+    let (name, object) = (&options.cluster, cluster.get().await?);
+    // One with a value that pauses nothing is to go too.
+    let is = if wish == Wish::Paused { paused(&object) } else { object.annotations().contains_key(labels::PAUSED) };
     let value = match (wish, is) {
         (Wish::Paused, true) => {
             return Ok(format!("{name} is paused already; `bellwether resume {name}` lets it go on"));

@@ -157,3 +157,98 @@ impl Port for Reader {
         &crate::mint::Genuine
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use http_body_util::Full;
+    use hyper::body::Bytes;
+    use hyper::{Method, Request as HttpRequest, Response};
+    use serde_json::json;
+
+    use super::*;
+
+    type Asked = Arc<Mutex<Vec<(Method, String)>>>;
+
+    /// An API server with one cluster and one Secret, that lets nobody see pods; and what it was asked.
+    fn api() -> (Client, Asked) {
+        let asked = Asked::default();
+        let seen = asked.clone();
+        let service = move |request: HttpRequest<kube::client::Body>| {
+            let path = request.uri().path().to_owned();
+            seen.lock().unwrap().push((request.method().clone(), path.clone()));
+            let metadata = |name: &str| json!({"name": name, "namespace": "shop", "uid": name, "resourceVersion": "1"});
+            let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata("orders-superuser")});
+            secret["metadata"]["labels"] = json!({labels::CLUSTER: "orders"});
+            secret["data"] = json!({"username": "cG9zdGdyZXM=", "password": "aHVudGVyMg=="});
+            let (code, body) = match path.rsplit('/').next().unwrap_or_default() {
+                "orders" => {
+                    let cluster = json!({"apiVersion": "bellwether.dev/v1", "kind": "PostgresCluster",
+                                         "metadata": metadata("orders"), "spec": {}});
+                    (200, cluster)
+                }
+                "pods" => (
+                    403,
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden",
+                                       "message": "pods is forbidden: User \"jo\" cannot list resource \"pods\""}),
+                ),
+                "secrets" => {
+                    (200, json!({"kind": "SecretList", "apiVersion": "v1", "metadata": {}, "items": [secret]}))
+                }
+                _ => (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []})),
+            };
+            let body = Full::new(Bytes::from(body.to_string()));
+            std::future::ready(Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap()))
+        };
+        (Client::new(tower::service_fn(service), "default"), asked)
+    }
+
+    fn key() -> Key {
+        Key { namespace: "shop".into(), name: "orders".into() }
+    }
+
+    #[tokio::test]
+    async fn looking_and_planning_send_nothing_but_reads() {
+        let (client, asked) = api();
+        let look = look(&client, &key(), &Kind::ALL).await.unwrap();
+        look.outlook();
+        let asked = asked.lock().unwrap();
+        assert!(asked.len() > Kind::ALL.len(), "{asked:?}");
+        assert!(asked.iter().all(|(method, _)| method == Method::GET), "{asked:?}");
+        let verb = Verb::Merge(json!({}));
+        let request =
+            Request { resource: crate::port::Resource::Cluster, namespace: "shop".into(), name: "orders".into(), verb };
+        let error = Reader { client }.send(request).await.unwrap_err();
+        assert!(error.to_string().contains("does not merge"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_kind_that_may_not_be_seen_is_unknown_and_not_empty() {
+        let (client, _) = api();
+        let look = look(&client, &key(), &Kind::ALL).await.unwrap();
+        assert!(!look.observed.pods.complete && look.observed.volumes.complete);
+        assert!(look.unseen[&Kind::Pod].contains("cannot list resource"), "{:?}", look.unseen);
+        let planned = look.outlook().plan;
+        assert!(planned.actions.iter().all(|action| action.effect.target().0 != Kind::Pod), "{:?}", planned.actions);
+    }
+
+    #[tokio::test]
+    async fn contents_of_secrets_are_dropped_as_they_arrive() {
+        let (client, _) = api();
+        let look = look(&client, &key(), &[Kind::Secret]).await.unwrap();
+        let kept = look.object(Kind::Secret, "orders-superuser").unwrap().to_string();
+        assert!(
+            !kept.contains("aHVudGVyMg") && look.observed.secrets.items["orders-superuser"].keys.len() == 2,
+            "{kept}"
+        );
+    }
+
+    #[tokio::test]
+    async fn kinds_that_nobody_asked_for_are_unknown() {
+        let (client, _) = api();
+        let look = look(&client, &key(), &[Kind::Lease]).await.unwrap();
+        assert!(look.unseen.is_empty() && !look.observed.secrets.complete && look.observed.lease.is_absent());
+    }
+}

@@ -1,4 +1,4 @@
-//! What people look at: status, why, events, plan, doctor, of a cluster that is well and of one with a fenced instance.
+//! What people look at: status, why, events, plan, doctor, logs and a session, of a cluster that is well and of one with a fenced instance.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -56,6 +56,15 @@ async fn a_cluster_is_shown_by_its_agents_own_word_and_looking_writes_nothing() 
     assert!(code == Some(0) && said.contains("is as it should be"), "{said}");
     let (code, said) = home.asked(&["events", "demo"]);
     assert!(code == Some(0) && said.contains("InstanceCreated"), "{said}");
+    let (_, said) = home.asked(&["doctor", "demo"]);
+    assert!(said.contains("leader: demo-1 leads") && said.contains("all 3 are as they should be"), "{said}");
+    assert!(said.contains("the first to end is that of demo-"), "{said}");
+    let (code, said) = home.asked(&["logs", "demo", "--tail", "5"]);
+    assert!(code == Some(0) && said.contains("demo-3  "), "{said}");
+    let (code, said) = home.asked(&["psql", "demo", "--", "-Atc", "select current_user, pg_is_in_recovery()"]);
+    assert_eq!((code, said.trim()), (Some(0), "app|f"));
+    let (_, said) = home.asked(&["psql", "demo", "--instance", "demo-2", "--", "-Atc", "select pg_is_in_recovery()"]);
+    assert_eq!(said.trim(), "t");
     assert_eq!(writes(&home), before, "looking wrote something");
     // The log sees who writes.
     let (code, said) = home.asked(&["fence", "demo-2", "--yes"]);
@@ -66,6 +75,19 @@ async fn a_cluster_is_shown_by_its_agents_own_word_and_looking_writes_nothing() 
     assert_eq!((code, &report["instances"][1]["state"]), (Some(0), &"Fenced".into()), "{report:#}");
     let (_, said) = home.asked(&["why", "demo-2"]);
     assert!(said.contains("runbooks/Fenced.md"), "{said}");
+    let (code, said) = home.asked(&["doctor"]);
+    assert!(code == Some(6) && said.contains("demo-2: a person wants PostgreSQL stopped on it"), "{said}");
+    let (_, said) = home.asked(&["plan", "demo", "--explain"]);
+    assert!(said.contains("would do nothing") && said.contains("bellwether unfence"), "{said}");
+    let (code, said) = home.asked(&["pause", "demo"]);
+    assert!(
+        code == Some(0) && said.contains("Elections, failover and repairs go on") && !said.contains("is one running"),
+        "{said}"
+    );
+    assert_eq!(home.condition("demo", "Paused").await.unwrap().0, "True");
+    let (code, said) = home.asked(&["resume", "demo"]);
+    assert!(code == Some(0) && said.contains("goes on"), "{said}");
+    assert_eq!(home.condition("demo", "Paused").await, None);
     let (code, said) = home.asked(&["why", "demo-9"]);
     assert!(code == Some(1) && said.contains("there are demo-1, demo-2, demo-3"), "{said}");
 }
