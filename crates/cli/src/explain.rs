@@ -169,7 +169,8 @@ fn headline(screen: Screen, told: &Told) -> String {
             if !told.unlike.is_empty() {
                 let left = told.unlike.join("; ");
                 let text = format!(
-                    "The operator would do nothing about {cluster}: what is not as it should be is for agents or people to change ({left}).{paused}"
+                    "The operator would do nothing about {cluster}: what is not as it should be is for \
+                     agents or people to change ({left}).{paused}"
                 );
                 return screen.marked(Mark::Busy, &text);
             }

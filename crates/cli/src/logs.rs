@@ -103,7 +103,7 @@ async fn instances(space: &Space, pods: &Api<Pod>, of: &str) -> Result<Vec<Strin
 }
 
 /// By time; a line that says none belongs to the one before it.
-fn in_order<'a>(lines: Vec<(&'a String, String)>) -> Vec<(&'a String, String)> {
+fn in_order(lines: Vec<(&String, String)>) -> Vec<(&String, String)> {
     let mut last: BTreeMap<&String, String> = BTreeMap::new();
     let mut dated: Vec<_> = lines
         .into_iter()

@@ -52,7 +52,8 @@ async fn wish(options: &args::Pause, wish: Wish) -> Result<String, ClusterError>
     let seen = seen(&cluster, wish).await?;
     let said = match wish {
         Wish::Paused => format!(
-            "{name} is paused: no rollout and no scale-down begins a new step, until `bellwether resume {name}`. Elections, failover and repairs go on"
+            "{name} is paused: no rollout and no scale-down begins a new step, until \
+             `bellwether resume {name}`. Elections, failover and repairs go on"
         ),
         Wish::Going => format!("{name} goes on: rollouts and scale-downs begin new steps"),
     };

@@ -301,8 +301,9 @@ mod tests {
     fn every_runbook_that_is_named_is_there() {
         let hurt = Patient::of(hurt());
         for name in ["orders-2", "orders-3"] {
-            let path = format!("{}/../../docs/runbooks/{}.md", env!("CARGO_MANIFEST_DIR"), hurt.runbook(name).unwrap());
-            assert!(std::path::Path::new(&path).is_file(), "{path}");
+            let path = format!("docs/runbooks/{}.md", hurt.runbook(name).unwrap());
+            let path = std::path::Path::new(env!("BELLWETHER_ROOT")).join(path);
+            assert!(path.is_file(), "{path:?}");
         }
     }
 

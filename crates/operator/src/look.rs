@@ -105,8 +105,7 @@ async fn list(client: &Client, cache: &Cache, key: &Key) -> Result<Vec<Arc<Value
         labels::CLUSTER => format!("{selector}={}", key.name),
         ours => ours.to_owned(),
     });
-    let mut params = ListParams::default();
-    params.label_selector = selector;
+    let params = ListParams { label_selector: selector, ..ListParams::default() };
     let listed =
         within(api.list(&params)).await.map_err(|late| CallError::Unanswered { cause: late.to_string() })??;
     Ok(listed.items.into_iter().map(|object| Arc::new(serde_json::to_value(object).unwrap_or_default())).collect())
@@ -214,7 +213,7 @@ mod tests {
         let (client, asked) = api();
         let look = look(&client, &key(), &Kind::ALL).await.unwrap();
         look.outlook();
-        let asked = asked.lock().unwrap();
+        let asked = asked.lock().unwrap().clone();
         assert!(asked.len() > Kind::ALL.len(), "{asked:?}");
         assert!(asked.iter().all(|(method, _)| method == Method::GET), "{asked:?}");
         let verb = Verb::Merge(json!({}));

@@ -18,7 +18,10 @@ pub async fn client_config(client: &Client, namespace: &str, names: &Names) -> R
     let found = within(api.get_opt(&name)).await.map_err(|late| format!("Secret {name}: {late}"))?;
     let found = found.map_err(|error| match error {
         kube::Error::Api(status) if status.code == 403 => {
-            format!("you may not read Secret {name}, whose certificate agents ask for (`kubectl auth can-i get secret/{name} -n {namespace}`)")
+            format!(
+                "you may not read Secret {name}, whose certificate agents ask for \
+                 (`kubectl auth can-i get secret/{name} -n {namespace}`)"
+            )
         }
         error => format!("Secret {name}: {error}"),
     })?;

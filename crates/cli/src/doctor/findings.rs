@@ -134,7 +134,10 @@ fn operator(evidence: &Evidence<'_>) -> Vec<Finding> {
                 true => finding(
                     Severity::Critical,
                     "operator",
-                    format!("no operator leads: {holder} in namespace {namespace} did, and renewed that {ago}. Elections go on without it; look at its pods"),
+                    format!(
+                        "no operator leads: {holder} in namespace {namespace} did, and renewed that {ago}. \
+                         Elections go on without it; look at its pods"
+                    ),
                     None,
                 ),
             });
@@ -144,7 +147,7 @@ fn operator(evidence: &Evidence<'_>) -> Vec<Finding> {
             all.push(finding(Severity::Unknown, "operator", text, None));
         }
         Operator::Unseen(why) => {
-            all.push(finding(Severity::Unknown, "operator", format!("who leads can't be seen: {why}"), None))
+            all.push(finding(Severity::Unknown, "operator", format!("who leads can't be seen: {why}"), None));
         }
     }
     // What it has to do and does not says more than any Lease.
@@ -190,7 +193,7 @@ fn instances(evidence: &Evidence<'_>) -> Vec<Finding> {
                 None,
             )),
             (None, _) if !ready => {
-                all.push(finding(Severity::Warning, "instance", format!("{name} is not ready{said}"), None))
+                all.push(finding(Severity::Warning, "instance", format!("{name} is not ready{said}"), None));
             }
             (None, _) => {}
         }
