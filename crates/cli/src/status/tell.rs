@@ -180,10 +180,13 @@ fn readiness(seen: Seen<'_>, status: &PostgresClusterStatus, instances: &[Instan
     let Some(ready) = status.conditions.iter().find(|condition| condition.type_ == "Ready") else {
         return not("no operator has said anything of it yet: is one running?".to_owned(), named(Reason::Provisioning));
     };
-    if ready.status != "True" {
-        return not(ready.message.clone(), Some(ready.reason.clone()));
-    }
     let leader = instances.iter().find(|one| one.source == Source::Agent && one.state == InstanceState::Leading);
+    if ready.status != "True" {
+        let served = leader.filter(|leader| leader.ready).map(|leader| {
+            format!(" ({} says that it leads and answers, which the operator has yet to see)", leader.name)
+        });
+        return not(format!("{}{}", ready.message, served.unwrap_or_default()), Some(ready.reason.clone()));
+    }
     let waits =
         leader.and_then(|leader| seen.answers.get(&leader.name)?.said()).is_some_and(|said| said.report.commits_wait);
     match leader {

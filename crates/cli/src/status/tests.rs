@@ -248,6 +248,14 @@ fn a_stale_ready_is_not_believed() {
 }
 
 #[test]
+fn a_leader_that_the_operator_has_yet_to_see_is_said_and_not_believed_alone() {
+    let mut early = Stage::healthy();
+    early.status()["conditions"][0] = condition("Ready", "False", "NoPrimary", "no instance accepts writes");
+    let ready = early.report().ready;
+    assert!(!ready.ready && ready.why.unwrap().contains("orders-1 says that it leads and answers"));
+}
+
+#[test]
 fn who_leads_by_its_own_word_is_the_primary_before_the_operator_says_so() {
     let mut moved = Stage::healthy();
     moved.silent("orders-1", "connection refused");
