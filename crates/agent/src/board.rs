@@ -34,6 +34,8 @@ pub struct Board {
 #[derive(Debug)]
 struct Rest {
     vitals: Vitals,
+    /// When they were taken. PostgreSQL may not answer since.
+    taken: Option<Instant>,
     started: bool,
     last_beat: Instant,
 }
@@ -41,7 +43,7 @@ struct Rest {
 impl Board {
     /// An empty board.
     pub fn new(report: Report) -> Self {
-        let rest = Rest { vitals: Vitals::default(), started: false, last_beat: Instant::now() };
+        let rest = Rest { vitals: Vitals::default(), taken: None, started: false, last_beat: Instant::now() };
         Self { report: watch::Sender::new(report), rest: Arc::new(Mutex::new(rest)) }
     }
 
@@ -63,7 +65,8 @@ impl Board {
     }
     /// Replaces the vitals.
     pub fn set_vitals(&self, vitals: Vitals) {
-        self.rest().vitals = vitals;
+        let mut rest = self.rest();
+        (rest.vitals, rest.taken) = (vitals, Some(Instant::now()));
     }
     /// PostgreSQL has started once.
     pub fn set_started(&self) {
@@ -83,7 +86,10 @@ impl Board {
     }
     /// Everything, for the detail page.
     pub fn detail(&self) -> Detail {
-        let vitals = self.rest().vitals.clone();
+        let (vitals, taken) = {
+            let rest = self.rest();
+            (rest.vitals.clone(), rest.taken)
+        };
         Detail {
             report: self.current(),
             lsn: vitals.lsn,
@@ -91,6 +97,7 @@ impl Board {
             lag_seconds: vitals.lag_seconds,
             postmaster_pid: vitals.postmaster_pid,
             postmaster_started: vitals.postmaster_started,
+            age_seconds: taken.map(|taken| taken.elapsed().as_secs_f64()),
         }
     }
 

@@ -185,6 +185,7 @@ fn json(body: String) -> Response<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::board::Vitals;
     use bellwether_api::v1::InstanceRole;
     use bellwether_core::contract::Report;
 
@@ -226,6 +227,15 @@ mod tests {
         assert_eq!(route(probe::LIVE, Visitor::Unknown, &board).status(), 503);
         board.beat();
         assert_eq!(route(probe::LIVE, Visitor::Unknown, &board).status(), 200);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_detail_page_says_how_old_positions_are() {
+        let board = board();
+        assert_eq!(board.detail().age_seconds, None, "PostgreSQL was never asked");
+        board.set_vitals(Vitals::default());
+        tokio::time::advance(Duration::from_secs(12)).await;
+        assert_eq!(board.detail().age_seconds, Some(12.0));
     }
 
     #[test]

@@ -1,19 +1,27 @@
 //! The command line.
 
+mod look;
+mod reach;
 mod restore;
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bellwether_backup::retention::Policy;
 use bellwether_embedded::range::Range;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit;
 
+pub use look::{Doctor, Events, Format, Plan, Status, Why};
+pub use reach::{Completion, Logs, Psql};
 pub use restore::{Gaps, Restore, Source, Target, Verify, Wal, Which};
+
+/// The file's name by which kubectl finds us as a plugin.
+const PLUGIN: &str = "kubectl-bellwether";
 
 const EXAMPLES: &str = "Begin here:
   bellwether try                     a three-instance PostgreSQL on this machine, checked, measured, and gone again
@@ -35,6 +43,21 @@ pub struct Cli {
     pub role: Role,
 }
 
+impl Cli {
+    /// The command line of this process; or its end, with what is wrong with it.
+    pub fn read() -> Self {
+        let called = std::env::args_os().next().unwrap_or_default();
+        let matches = Self::command().bin_name(name(&called)).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// What people typed to get here: kubectl starts its plugins by their file's name.
+fn name(called: &OsStr) -> &'static str {
+    let file = Path::new(called).file_name().unwrap_or_default();
+    if file == PLUGIN { "kubectl bellwether" } else { "bellwether" }
+}
+
 /// The roles.
 #[derive(Debug, Subcommand)]
 #[command(subcommand_help_heading = "Roles")]
@@ -48,6 +71,36 @@ pub enum Role {
     /// Start a cluster in a temporary directory, check that it replicates, measure it, and stop
     #[command(after_long_help = exit::HELP)]
     Try(Try),
+    /// Show how clusters are: instances, lag, what commits wait for, backups, what is under way
+    ///
+    /// The agents are asked directly, so it is as fresh as it looks; what could not be asked is said, with why. Changes nothing. Without a cluster: a line for
+    /// each.
+    #[command(after_long_help = exit::HELP)]
+    Status(Status),
+    /// Say what one instance is doing, why, what it waits on, and which runbook is for that
+    #[command(after_long_help = exit::HELP)]
+    Why(Why),
+    /// Show what happened to a cluster, its pods, volumes and backups, in order, each piece of news once
+    #[command(after_long_help = exit::HELP)]
+    Events(Events),
+    /// Say what the operator would do about a cluster now, or why nothing
+    ///
+    /// Observes and plans as the operator does, with your rights, and writes nothing.
+    #[command(after_long_help = exit::HELP)]
+    Plan(Plan),
+    /// Go through the checklist of an incident: who leads, who operates, certificates, disks, replication, archive, backups
+    ///
+    /// Each finding with the runbook that is for it. Changes nothing.
+    #[command(after_long_help = exit::HELP)]
+    Doctor(Doctor),
+    /// Let no rollout and no scale-down begin a new step, until `resume`
+    ///
+    /// Elections, failover and repairs go on: they are what keeps the cluster up.
+    #[command(after_long_help = exit::HELP)]
+    Pause(Pause),
+    /// Let rollouts and scale-downs go on
+    #[command(after_long_help = exit::HELP)]
+    Resume(Pause),
     /// Let another instance of a cluster lead, without losing a commit
     ///
     /// The primary shuts down, makes sure that the other has everything, and hands over; writes wait for a fraction of a second. It
@@ -84,6 +137,16 @@ pub enum Role {
     /// Look at the log in an object store
     #[command(subcommand, after_long_help = exit::HELP)]
     Wal(Wal),
+    /// Open a session with a cluster as the application's user, by psql
+    ///
+    /// It goes to the primary, directly or through the API server as kubectl port-forward does, over TLS, with the password from the Secret.
+    #[command(after_long_help = exit::HELP)]
+    Psql(Psql),
+    /// Show the log of an instance, or of all of a cluster
+    #[command(after_long_help = exit::HELP)]
+    Logs(Logs),
+    /// Print a script that completes this command line in a shell
+    Completion(Completion),
     /// Inside a cluster: run the operator, against the API that KUBECONFIG or the pod's service account names
     Operator(Operator),
     /// Inside a cluster: run PostgreSQL, as PID 1 of a database pod; configured by its environment
@@ -250,6 +313,16 @@ pub struct Unfence {
     pub place: Where,
 }
 
+/// Options of `pause` and `resume`.
+#[derive(Clone, Debug, Args)]
+pub struct Pause {
+    /// The cluster
+    pub cluster: String,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub place: Where,
+}
+
 /// Options of `up`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Up {
@@ -370,9 +443,17 @@ pub struct InstallAgent {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
+
+    #[test]
+    fn as_a_plugin_of_kubectl_it_is_called_as_one() {
+        assert_eq!(name(OsStr::new("/home/jo/.krew/bin/kubectl-bellwether")), "kubectl bellwether");
+        assert_eq!(name(OsStr::new("target/debug/bellwether")), "bellwether");
+        let mut command = Cli::command().bin_name("kubectl bellwether");
+        let help =
+            command.try_get_matches_from_mut(["kubectl-bellwether", "status", "--help"]).unwrap_err().to_string();
+        assert!(help.contains("Usage: kubectl bellwether status"), "{help}");
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -19,11 +19,16 @@ use crate::{bring_up, output};
 
 /// Does it, and says what came of it.
 pub fn told<E: Display>(done: impl Future<Output = Result<String, E>>) -> ExitCode {
+    concluded(async { Ok::<_, E>((done.await?, Exit::Ok)) })
+}
+
+/// The same, and what came of it is in the exit code too.
+pub fn concluded<E: Display>(done: impl Future<Output = Result<(String, Exit), E>>) -> ExitCode {
     bring_up::block_on(async {
         Ok(match done.await {
-            Ok(said) => {
+            Ok((said, exit)) => {
                 output::line(&said);
-                Exit::Ok
+                exit
             }
             Err(error) => {
                 output::error(&error.to_string());
@@ -43,17 +48,34 @@ pub enum ClusterError {
     #[error("{0}")]
     Api(#[from] kube::Error),
     /// There is no such cluster.
-    #[error("there is no cluster {cluster:?} in namespace {namespace:?}; `kubectl get pgc -A` lists them")]
+    #[error("there is no cluster {cluster:?} in namespace {namespace:?}; `bellwether status -A` lists them")]
     NoCluster {
         /// Its name.
         cluster: String,
         /// Where it was looked for.
         namespace: String,
     },
+    /// There is no such instance.
+    #[error("there is no instance {instance:?} in namespace {namespace:?}; {}", those(there))]
+    NoInstance {
+        /// Its name.
+        instance: String,
+        /// Where it was looked for.
+        namespace: String,
+        /// Those that there are.
+        there: Vec<String>,
+    },
+}
+
+/// Those that there are, in words.
+pub fn those(there: &[String]) -> String {
+    if there.is_empty() { "there are none".to_owned() } else { format!("there are {}", there.join(", ")) }
 }
 
 /// A namespace, and a way to it.
 pub struct Space {
+    /// The way to the API.
+    pub client: Client,
     /// Its name.
     pub namespace: String,
     /// Its clusters.
@@ -77,7 +99,8 @@ impl Space {
         let namespace = place.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let clusters = Api::namespaced(client.clone(), &namespace);
         let backups = Api::namespaced(client.clone(), &namespace);
-        Ok(Self { clusters, backups, leases: Api::namespaced(client, &namespace), namespace })
+        let leases = Api::namespaced(client.clone(), &namespace);
+        Ok(Self { client, clusters, backups, leases, namespace })
     }
 
     /// The cluster called `name`, there or not.

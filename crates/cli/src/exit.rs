@@ -11,10 +11,12 @@ pub enum Exit {
     Failed = 1,
     /// It could not start: bad manifest, busy directory or port, no PostgreSQL.
     CannotStart = 3,
-    /// Not ready within the time given.
+    /// Not Ready: now, or not within the time given.
     NotReady = 4,
     /// Something of the log is missing in the store.
     Gaps = 5,
+    /// Something is wrong with a cluster.
+    Findings = 6,
 }
 
 /// The section of the help.
@@ -23,8 +25,9 @@ pub const HELP: &str = "Exit codes:
   1  a check failed, or the role ended with an error
   2  the command line can't be understood
   3  it could not start: bad manifest, directory or port in use, no PostgreSQL
-  4  not ready within the time given
-  5  `wal gaps`: something of the log is missing in the store";
+  4  not Ready: `status` now, `up` and `try` within the time given
+  5  `wal gaps`: something of the log is missing in the store
+  6  `doctor`: something is wrong";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {

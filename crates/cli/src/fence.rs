@@ -32,8 +32,6 @@ enum Refused {
     Cluster(#[from] ClusterError),
     #[error(transparent)]
     NoConsent(#[from] NoConsent),
-    #[error("there is no instance {wanted:?} in namespace {namespace:?}; {}", those(there))]
-    NoInstance { wanted: String, namespace: String, there: Vec<String> },
     #[error("others keep changing {cluster}: nothing was written; try again")]
     Contended { cluster: String },
     #[error(
@@ -42,10 +40,6 @@ enum Refused {
         WITHIN.as_secs()
     )]
     NotFollowed { instance: String, state: InstanceState },
-}
-
-fn those(there: &[String]) -> String {
-    if there.is_empty() { "there are none".to_owned() } else { format!("there are {}", there.join(", ")) }
 }
 
 /// Fences.
@@ -137,7 +131,7 @@ async fn find(
         None => {
             let statuses = all.into_iter().filter_map(|object| object.status);
             let there = statuses.flat_map(|status| status.instances).map(|instance| instance.name).collect();
-            Err(Refused::NoInstance { wanted: name.to_owned(), namespace: space.namespace, there })
+            Err(ClusterError::NoInstance { instance: name.to_owned(), namespace: space.namespace, there }.into())
         }
     }
 }

@@ -5,22 +5,31 @@
 
 mod archive;
 mod args;
+mod ask;
 mod backup;
 mod bring_up;
 mod cluster;
 mod consent;
+mod doctor;
+mod events;
 mod exit;
+mod explain;
 mod failover;
 mod fence;
+mod logs;
 mod output;
+mod pause;
 mod prune;
+mod psql;
 mod restore;
 mod roles;
+mod status;
 mod store;
 mod switchover;
 mod trial;
 mod verify;
 mod wal;
+mod why;
 
 use std::process::ExitCode;
 
@@ -29,7 +38,6 @@ use bellwether_agent::guard;
 use bellwether_agent::restore::unpack;
 use bellwether_core::contract::VERIFY_ROLE;
 use bellwether_embedded::spawn;
-use clap::Parser;
 
 use args::{Cli, Role};
 
@@ -49,9 +57,16 @@ fn main() -> ExitCode {
         }
     }
     bellwether_runtime::client::install_crypto();
-    match Cli::parse().role {
+    match Cli::read().role {
         Role::Up(options) => bring_up::run(options),
         Role::Try(options) => trial::run(&options),
+        Role::Status(options) => status::run(&options),
+        Role::Why(options) => why::run(&options),
+        Role::Events(options) => events::run(&options),
+        Role::Plan(options) => explain::run(&options),
+        Role::Doctor(options) => doctor::run(&options),
+        Role::Pause(options) => pause::pause(&options),
+        Role::Resume(options) => pause::resume(&options),
         Role::Switchover(options) => switchover::run(&options),
         Role::Failover(options) => failover::run(&options),
         Role::Fence(options) => fence::run(&options),
@@ -62,6 +77,9 @@ fn main() -> ExitCode {
         Role::Backups(options) => backup::list(&options),
         Role::Restore(options) => restore::run(&options),
         Role::Wal(args::Wal::Gaps(options)) => wal::gaps(&options),
+        Role::Psql(options) => psql::run(&options),
+        Role::Logs(options) => logs::run(&options),
+        Role::Completion(options) => roles::completion(options),
         Role::Operator(options) => roles::operator(options),
         Role::Agent => bellwether_agent::agent::main(),
         Role::InstallAgent(options) => roles::install_agent(&options),

@@ -13,6 +13,7 @@ use bellwether_runtime::leader::{self, Election, Timing};
 use bellwether_runtime::traffic::Traffic;
 use bellwether_runtime::watch::Namespaces;
 use bellwether_runtime::{client, telemetry};
+use clap::CommandFactory as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::args;
@@ -41,6 +42,14 @@ pub fn install_agent(options: &args::InstallAgent) -> ExitCode {
 /// Prints the version.
 pub fn version() -> ExitCode {
     output::line(concat!("bellwether ", env!("CARGO_PKG_VERSION")));
+    Exit::Ok.into()
+}
+
+/// Prints what a shell needs to complete our command line.
+pub fn completion(options: args::Completion) -> ExitCode {
+    let mut script = vec![];
+    clap_complete::generate(options.shell, &mut args::Cli::command(), "bellwether", &mut script);
+    output::line(String::from_utf8_lossy(&script).trim_end());
     Exit::Ok.into()
 }
 

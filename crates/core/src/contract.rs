@@ -592,4 +592,6 @@ pub struct Detail {
     pub postmaster_pid: Option<i32>,
     /// When the postmaster started (RFC 3339).
     pub postmaster_started: Option<String>,
+    /// Seconds since the agent asked PostgreSQL for all of this that is not in the report; nothing when it never did, or is an older agent.
+    pub age_seconds: Option<f64>,
 }

@@ -3,6 +3,7 @@
 //! Never: a password on the terminal or in a process's arguments. psql finds it in a password file that only its owner may
 //! read.
 
+use std::ffi::OsString;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -126,6 +127,17 @@ impl Connection {
             self.authority.display(),
             self.password_file.display()
         )
+    }
+
+    /// The same but for the target, for the environment of whatever is made with libpq.
+    pub fn environment(&self) -> [(&'static str, OsString); 5] {
+        [
+            ("PGUSER", self.user.clone().into()),
+            ("PGDATABASE", self.database.clone().into()),
+            ("PGSSLMODE", "verify-full".into()),
+            ("PGSSLROOTCERT", self.authority.clone().into()),
+            ("PGPASSFILE", self.password_file.clone().into()),
+        ]
     }
 
     /// A session with a target, over TLS, its certificate verified.

@@ -7,6 +7,8 @@
 //! | act | `act`, [`secrets`], [`mint`] | the [`port`] |
 //! | say | `status`, `events` | the [`port`] |
 //!
+//! [`look`] is the first half of a pass, for people: it sees and plans, and writes nothing.
+//!
 //! `vitals` judges whether all that is alive, `metrics` counts it, and [`listen`] tells both to whoever asks.
 //!
 //! [`run`] feeds keys of clusters from watches through a queue into a [`Reconciler`]. The same reconciler runs in a simulator: see
@@ -18,6 +20,7 @@ mod events;
 mod failure;
 mod familiar;
 pub mod listen;
+pub mod look;
 mod metrics;
 pub mod mint;
 mod observe;

@@ -86,7 +86,7 @@ pub async fn live(port: &impl Port, resource: Resource, namespace: &str, name: &
 
 /// The edition of the Secret with the password that the user supplies. No cache has it. Once the application has a password, nothing waits for
 /// this one.
-async fn owner_password(
+pub async fn owner_password(
     port: &impl Port,
     at: &Key,
     cluster: &Value,

@@ -3,6 +3,7 @@
 //! Colours and redrawing only in a terminal, and no colours with NO_COLOR. A pipe gets plain lines, one for each change.
 
 pub mod live;
+pub mod page;
 pub mod progress;
 pub mod table;
 pub mod transfer;
@@ -47,7 +48,14 @@ pub fn paint(text: &str, tone: Tone) -> String {
 }
 
 fn paint_for(stream: &impl IsTerminal, text: &str, tone: Tone) -> String {
-    let colours = stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    if has_colours(stream) { coloured(text, tone) } else { text.to_owned() }
+}
+
+fn has_colours(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+fn coloured(text: &str, tone: Tone) -> String {
     let code = match tone {
         Tone::Good => "32",
         Tone::Busy => "33",
@@ -55,7 +63,7 @@ fn paint_for(stream: &impl IsTerminal, text: &str, tone: Tone) -> String {
         Tone::Faint => "2",
         Tone::Strong => "1",
     };
-    if colours { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    format!("\x1b[{code}m{text}\x1b[0m")
 }
 
 /// Resolves when somebody asks us to stop: Ctrl-C, or SIGTERM.

@@ -21,6 +21,7 @@ mod restoring;
 mod retention;
 mod rollout;
 mod scale;
+mod screen;
 mod settings;
 mod space;
 mod stopping;

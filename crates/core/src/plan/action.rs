@@ -212,10 +212,16 @@ impl Effect {
     }
 }
 
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, name) = self.target();
+        write!(f, "{} {kind} {name}", self.verb())
+    }
+}
+
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, name) = self.effect.target();
-        write!(f, "{} {kind} {name}: {}", self.effect.verb(), self.why)
+        write!(f, "{}: {}", self.effect, self.why)
     }
 }
 
