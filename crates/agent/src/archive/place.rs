@@ -5,13 +5,15 @@ use std::io;
 use std::path::Path;
 
 use bellwether_api::v1::BackupStore;
+use bellwether_backup::Location;
 
 /// The key of a Secret with the authority of the store's certificate.
 pub(super) const AUTHORITY: &str = "ca.crt";
 
 /// Where a store is, in the words of its settings.
 pub(super) fn settings(store: &BackupStore) -> BTreeMap<String, String> {
-    let endpoint = store.endpoint.iter().map(|endpoint| ("AWS_ENDPOINT".to_owned(), endpoint.clone()));
+    let name = Location::endpoint_setting(&store.url);
+    let endpoint = store.endpoint.iter().map(|endpoint| (name.to_owned(), endpoint.clone()));
     let region = store.region.iter().map(|region| ("AWS_REGION".to_owned(), region.clone()));
     endpoint.chain(region).collect()
 }
@@ -33,6 +35,16 @@ pub(super) fn mounted(directory: &Path) -> io::Result<BTreeMap<String, String>> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_kind_of_store_is_told_its_endpoint_in_its_own_words() {
+        for (url, expected) in [("s3://b", "AWS_ENDPOINT"), ("gs://b", "GOOGLE_BASE_URL"), ("az://c", "AZURE_STORAGE_ENDPOINT")]
+        {
+            let endpoint = Some("https://store.svc".to_owned());
+            let told = settings(&BackupStore { url: url.to_owned(), endpoint, ..BackupStore::default() });
+            assert_eq!(told, BTreeMap::from([(expected.to_owned(), "https://store.svc".to_owned())]));
+        }
+    }
 
     #[test]
     fn a_mounted_secret_is_read_as_kubelets_lay_it_out() {

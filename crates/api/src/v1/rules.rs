@@ -217,7 +217,8 @@ pub fn store_url() -> Vec<Rule> {
 pub fn store_endpoint() -> Vec<Rule> {
     vec![Rule::on(
         "spec.backup.store.endpoint",
-        "self.matches('^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?/?$')",
+        // Some services have a path: Azure's emulator that of the account.
+        "self.matches('^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9_-]+)*/?$')",
         "is no address of a service: write https://host:port, such as https://minio.storage.svc:9000",
     )]
 }
