@@ -107,7 +107,8 @@ async fn pass(mut client: TcpStream, upstream: SocketAddr, plan: &Mutex<Plan>) -
     let there = body.len();
     body.resize(length, 0);
     client.read_exact(&mut body[there..]).await.ok()?;
-    let line = head.lines().next()?.to_owned();
+    // Some clients write the slashes of a key so.
+    let line = head.lines().next()?.replace("%2F", "/");
     let fault = plan.lock().unwrap().fault(&line);
     match fault {
         Some(Fault::LoseRequest) => return None,
