@@ -34,6 +34,11 @@ up: build ## Start a three-instance PostgreSQL and leave it running until Ctrl-C
 test: setup ## Unit, property, conformance and embedded tests on real PostgreSQL (README's second command)
 	@hack/test
 
+.PHONY: clouds
+clouds: setup ## Install servers that speak Azure's, Google's and Amazon's protocols (npm, Go), and test backups on them
+	@hack/clouds >/dev/null
+	@hack/test clouds
+
 .PHONY: lint
 lint: setup ## rustfmt, clippy, cargo deny, the core's boundaries, drift of generated files
 	@hack/lint

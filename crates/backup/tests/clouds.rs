@@ -114,7 +114,7 @@ mod azure {
         let store = opened(&server.located(server.address, BUCKET, server.shared_access()));
         promises::store::what_was_put_is_there_and_is_listed_and_goes(store).await;
         let mut wrong = server.shared_access();
-        wrong.values_mut().for_each(|value| *value = value.replace("sp=rwdlac", "sp=rwdlacup"));
+        wrong.values_mut().for_each(|value| *value = value.replace("sp=rcwdl&", "sp=racwdl&"));
         let signature = wrong["AZURE_STORAGE_SAS_TOKEN"].rsplit_once("sig=").unwrap().1.to_owned();
         let store = opened(&server.located(server.address, BUCKET, wrong));
         promises::store::who_may_not_is_told_so_without_his_secret(&store, "Authorization", &signature).await;

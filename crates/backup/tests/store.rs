@@ -8,11 +8,9 @@ use std::time::Duration;
 use bellwether_backup::store::{Capabilities, Put};
 use bellwether_backup::{Location, Store, StoreError};
 use bytes::Bytes;
-use futures::TryStreamExt as _;
-use futures::future::join_all;
 use rstest::rstest;
-use support::proxy::Fault;
-use support::s3::{self, BUCKET, Keeps, SECRET, Server};
+use support::proxy::{Fault, Proxy};
+use support::s3::{self, BUCKET, Keeps, Server};
 use support::{behind_a_proxy, stores};
 
 fn bytes(text: &str) -> Bytes {

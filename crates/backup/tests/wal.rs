@@ -12,10 +12,9 @@ use bellwether_backup::wal::{
 };
 use bellwether_backup::{Store, WalFile};
 use futures::future::join_all;
-use support::log::{self, LEVEL, SIZE, SYSTEM, archive, contents, owner, pg_wal, segment};
-use support::proxy::Fault;
+use support::log::{self, LEVEL, SIZE, SYSTEM, archive, contents, names, owner, pg_wal, place, pushed, segment};
+use support::proxy::{Fault, Proxy};
 use support::{behind_a_proxy, stores, until};
-use tempfile::TempDir;
 
 async fn proxied() -> Vec<(Box<dyn Send>, (Proxy, Store))> {
     let (server, proxy, store) = behind_a_proxy().await;

@@ -38,7 +38,8 @@ mod tests {
 
     #[test]
     fn each_kind_of_store_is_told_its_endpoint_in_its_own_words() {
-        for (url, expected) in [("s3://b", "AWS_ENDPOINT"), ("gs://b", "GOOGLE_BASE_URL"), ("az://c", "AZURE_STORAGE_ENDPOINT")]
+        for (url, expected) in
+            [("s3://b", "AWS_ENDPOINT"), ("gs://b", "GOOGLE_BASE_URL"), ("az://c", "AZURE_STORAGE_ENDPOINT")]
         {
             let endpoint = Some("https://store.svc".to_owned());
             let told = settings(&BackupStore { url: url.to_owned(), endpoint, ..BackupStore::default() });

@@ -243,7 +243,8 @@ impl Location {
             ("GOOGLE_SERVICE_ACCOUNT", Google::ServiceAccount),
         ] {
             if settings.get(&key).is_some_and(|path| path.trim_start().starts_with('{')) {
-                let problem = "is where a file is, and what was given is its contents: name them GOOGLE_SERVICE_ACCOUNT_KEY";
+                let problem =
+                    "is where a file is, and what was given is its contents: name them GOOGLE_SERVICE_ACCOUNT_KEY";
                 return Err(LocationError::setting(name, problem));
             }
         }
@@ -259,7 +260,9 @@ impl Location {
             // Emulators are reached so; beside a real key it would say, out of sight, that tokens go elsewhere or not at all.
             for field in ["gcs_base_url", "disable_oauth"] {
                 if key.get(field).is_some() {
-                    let problem = format!("has a {field} in it, which no key of Google's has: leave it out, and write the address of another service as GOOGLE_BASE_URL");
+                    let problem = format!(
+                        "has a {field} in it, which no key of Google's has: leave it out, and write the address of another service as GOOGLE_BASE_URL"
+                    );
                     return Err(LocationError::setting(name, problem));
                 }
             }

@@ -239,7 +239,9 @@ fn address_problem(value: &str) -> Option<&'static str> {
     let write = "is no address of a service: write https://host:port";
     let Ok(url) = Url::parse(value) else { return Some(write) };
     if url.scheme() == "http" && url.host_str().is_some_and(is_a_cloud) {
-        return Some("begins with http:// and is a cloud's own: everything would go there in the clear; write https://");
+        return Some(
+            "begins with http:// and is a cloud's own: everything would go there in the clear; write https://",
+        );
     }
     let plain = matches!(url.scheme(), "http" | "https") && url.host_str().is_some_and(|host| !host.is_empty());
     let secret = !url.username().is_empty() || url.password().is_some();

@@ -14,23 +14,38 @@ use url::form_urlencoded::Serializer;
 
 use super::{BUCKET, SECRET, Server, USER};
 
-/// A shared access signature of the account: everything that backups do, for long.
-/// <https://learn.microsoft.com/rest/api/storageservices/create-account-sas>
+const VERSION: &str = "2021-12-02";
+const UNTIL: &str = "2099-01-01T00:00:00Z";
+const OVER: &str = "https,http";
+
+/// A shared access signature of the container: everything that backups do there, for long, and nothing else.
+/// <https://learn.microsoft.com/rest/api/storageservices/create-service-sas>
 pub fn shared_access() -> String {
-    let (version, services, kinds, may) = ("2021-12-02", "b", "sco", "rwdlac");
-    let (until, over) = ("2099-01-01T00:00:00Z", "https,http");
-    let signed = format!("{USER}\n{may}\n{services}\n{kinds}\n\n{until}\n\n{over}\n{version}\n\n");
+    let may = "rcwdl";
+    let signed = format!("{may}\n\n{UNTIL}\n/blob/{USER}/{BUCKET}\n\n\n{OVER}\n{VERSION}\nc\n\n\n\n\n\n\n");
+    query(&[("sp", may), ("sr", "c")], &signed)
+}
+
+/// One of the account: containers may be created.
+/// <https://learn.microsoft.com/rest/api/storageservices/create-account-sas>
+fn creation() -> String {
+    let (services, kinds, may) = ("b", "c", "c");
+    let signed = format!("{USER}\n{may}\n{services}\n{kinds}\n\n{UNTIL}\n\n{OVER}\n{VERSION}\n\n");
+    query(&[("ss", services), ("srt", kinds), ("sp", may)], &signed)
+}
+
+fn query(words: &[(&str, &str)], signed: &str) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, &BASE64_STANDARD.decode(SECRET).unwrap());
     let signature = BASE64_STANDARD.encode(hmac::sign(&key, signed.as_bytes()));
-    let words = [("sv", version), ("ss", services), ("srt", kinds), ("sp", may), ("se", until), ("spr", over)];
+    let words = words.iter().chain(&[("sv", VERSION), ("se", UNTIL), ("spr", OVER)]);
     Serializer::new(String::new()).extend_pairs(words).append_pair("sig", &signature).finish()
 }
 
 /// What a user does once, by hand.
 pub fn create_container(server: &Server) {
-    let access = shared_access();
+    let access = creation();
     let request = format!(
-        "PUT /{USER}/{BUCKET}?restype=container&{access} HTTP/1.1\r\nhost: {}\r\nx-ms-version: 2021-12-02\r\n\
+        "PUT /{USER}/{BUCKET}?restype=container&{access} HTTP/1.1\r\nhost: {}\r\nx-ms-version: {VERSION}\r\n\
          content-length: 0\r\nconnection: close\r\n\r\n",
         server.address
     );

@@ -133,7 +133,7 @@ dir=$1; shift
 server=$!
 read -r nothing
 kill "$server"
-wait "$server"
+wait "$server" 2>/dev/null
 rm -rf "$dir"
 "#;
 
@@ -216,7 +216,9 @@ impl Server {
 
     pub fn credentials(&self) -> BTreeMap<String, String> {
         let pairs = match self.cloud {
-            Cloud::Azure => vec![("AZURE_STORAGE_ACCOUNT_NAME", USER.to_owned()), ("AZURE_STORAGE_ACCOUNT_KEY", SECRET.to_owned())],
+            Cloud::Azure => {
+                vec![("AZURE_STORAGE_ACCOUNT_NAME", USER.to_owned()), ("AZURE_STORAGE_ACCOUNT_KEY", SECRET.to_owned())]
+            }
             Cloud::Google => {
                 let key = std::fs::read_to_string(self.dir.join("account.json")).unwrap();
                 vec![("GOOGLE_SERVICE_ACCOUNT_KEY", key)]
@@ -230,8 +232,12 @@ impl Server {
     pub fn wrong_credentials(&self) -> (BTreeMap<String, String>, String) {
         let mut credentials = self.credentials();
         let secret = match self.cloud {
-            Cloud::Azure => credentials.insert("AZURE_STORAGE_ACCOUNT_KEY".to_owned(), WRONG.to_owned()).map(|_| WRONG.to_owned()),
-            Cloud::Amazon => credentials.insert("AWS_SECRET_ACCESS_KEY".to_owned(), WRONG.to_owned()).map(|_| WRONG.to_owned()),
+            Cloud::Azure => {
+                credentials.insert("AZURE_STORAGE_ACCOUNT_KEY".to_owned(), WRONG.to_owned()).map(|_| WRONG.to_owned())
+            }
+            Cloud::Amazon => {
+                credentials.insert("AWS_SECRET_ACCESS_KEY".to_owned(), WRONG.to_owned()).map(|_| WRONG.to_owned())
+            }
             // That of an account which another server gave out.
             Cloud::Google => {
                 let other = if self.ca.is_some() { Over::PlainHttp } else { Over::Tls };
@@ -245,7 +251,8 @@ impl Server {
 
     /// What Azure gives to those who are let in for a while: nothing but a signature, in the query of each request.
     pub fn shared_access(&self) -> BTreeMap<String, String> {
-        let pairs = [("AZURE_STORAGE_ACCOUNT_NAME", USER.to_owned()), ("AZURE_STORAGE_SAS_TOKEN", azure::shared_access())];
+        let pairs =
+            [("AZURE_STORAGE_ACCOUNT_NAME", USER.to_owned()), ("AZURE_STORAGE_SAS_TOKEN", azure::shared_access())];
         pairs.map(|(name, value)| (name.to_owned(), value)).into()
     }
 }
