@@ -55,6 +55,10 @@ generate: ## Write CRDs, manifest, chart and reference docs from the types
 bench: build ## Print the figures: binary size, start-up, apply to Ready, memory, API writes at idle (IDLE=600 seconds)
 	@hack/bench $(STATIC)
 
+.PHONY: bench-backup
+bench-backup: build ## Print what backups cost beside pgBackRest, tar and barman-cloud (SIZE=2048 megabytes, ROUNDS=3; docs/proof/backup.md)
+	@hack/bench-backup $(STATIC)
+
 .PHONY: model
 model: ## Explore the election exhaustively within bounds, then with each bug planted (ARGS="--scenario trio …"; docs/proof/model.md)
 	@cargo run --quiet --locked --profile fast --package bellwether-model -- $(ARGS)
