@@ -91,11 +91,6 @@ fn store(store: &BackupStore) -> Vec<Invalid> {
         let fix = "is no address of a service: write https://host:port, such as https://minio.storage.svc:9000";
         Invalid::new("spec.backup.store.endpoint", endpoint, fix)
     }));
-    let region = store.region.iter().filter(|_| ["gs://", "az://"].iter().any(|other| store.url.starts_with(other)));
-    invalid.extend(region.map(|region| {
-        let fix = "is of no use there: only s3:// buckets are looked for by their region; leave it out";
-        Invalid::new("spec.backup.store.region", region, fix)
-    }));
     invalid
 }
 
@@ -177,19 +172,6 @@ mod tests {
         });
         assert!(message.starts_with(field) && message.contains("write "), "{message}");
         assert_eq!(message.lines().count(), 1, "one mistake, one message: {message}");
-    }
-
-    #[rstest]
-    #[case::google("gs://acme-backups")]
-    #[case::azure("az://acme/pg")]
-    fn a_region_is_for_those_who_have_one(#[case] url: &str) {
-        let with = |url: &str| {
-            let store = BackupStore { url: url.to_owned(), region: Some("eu-1".to_owned()), ..BackupStore::default() };
-            refused(|spec| spec.backup.store = Some(store))
-        };
-        let message = with(url);
-        assert!(message.starts_with("spec.backup.store.region") && message.contains("leave it out"), "{message}");
-        assert_eq!(with("s3://acme-backups"), "");
     }
 
     #[test]

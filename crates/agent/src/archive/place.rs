@@ -14,7 +14,9 @@ pub(super) const AUTHORITY: &str = "ca.crt";
 pub(super) fn settings(store: &BackupStore) -> BTreeMap<String, String> {
     let name = Location::endpoint_setting(&store.url);
     let endpoint = store.endpoint.iter().map(|endpoint| (name.to_owned(), endpoint.clone()));
-    let region = store.region.iter().map(|region| ("AWS_REGION".to_owned(), region.clone()));
+    // The others don't look for a bucket by its region, and know no such setting.
+    let region = store.region.iter().filter(|_| store.url.starts_with("s3://"));
+    let region = region.map(|region| ("AWS_REGION".to_owned(), region.clone()));
     endpoint.chain(region).collect()
 }
 
@@ -37,14 +39,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_store_is_told_its_endpoint_in_its_own_words() {
-        for (url, expected) in
-            [("s3://b", "AWS_ENDPOINT"), ("gs://b", "GOOGLE_BASE_URL"), ("az://c", "AZURE_STORAGE_ENDPOINT")]
-        {
-            let endpoint = Some("https://store.svc".to_owned());
-            let told = settings(&BackupStore { url: url.to_owned(), endpoint, ..BackupStore::default() });
-            assert_eq!(told, BTreeMap::from([(expected.to_owned(), "https://store.svc".to_owned())]));
-        }
+    fn each_kind_of_store_is_told_its_endpoint_in_its_own_words_and_a_region_where_it_asks_for_one() {
+        let told = |url: &str| {
+            let (endpoint, region) = (Some("https://store.svc".to_owned()), Some("eu-1".to_owned()));
+            settings(&BackupStore { url: url.to_owned(), endpoint, region, credentials: None })
+        };
+        let pairs = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>()
+        };
+        let endpoint = |name| pairs(&[(name, "https://store.svc")]);
+        assert_eq!(told("s3://b"), pairs(&[("AWS_ENDPOINT", "https://store.svc"), ("AWS_REGION", "eu-1")]));
+        assert_eq!(told("gs://b"), endpoint("GOOGLE_BASE_URL"));
+        assert_eq!(told("az://c"), endpoint("AZURE_STORAGE_ENDPOINT"));
     }
 
     #[test]
