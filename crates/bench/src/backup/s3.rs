@@ -26,7 +26,7 @@ pub struct S3 {
     pub address: SocketAddr,
     /// The file of its certificate, which is its own authority.
     pub certificate: PathBuf,
-    _server: Child,
+    server: Child,
 }
 
 impl S3 {
@@ -57,11 +57,21 @@ impl S3 {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        Ok(Self { address, certificate, _server: server })
+        Ok(Self { address, certificate, server })
     }
 
     /// Its address.
     pub fn endpoint(&self) -> String {
         format!("https://{}", self.address)
+    }
+}
+
+impl Drop for S3 {
+    fn drop(&mut self) {
+        let _gone = self.server.start_kill();
+        let began = Instant::now();
+        while matches!(self.server.try_wait(), Ok(None)) && began.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
