@@ -34,6 +34,11 @@ up: build ## Start a three-instance PostgreSQL and leave it running until Ctrl-C
 test: setup ## Unit, property, conformance and embedded tests on real PostgreSQL (README's second command)
 	@hack/test
 
+.PHONY: clouds
+clouds: setup ## Install servers that speak Azure's, Google's and Amazon's protocols (npm, Go), and test backups on them
+	@hack/clouds >/dev/null
+	@hack/test clouds
+
 .PHONY: lint
 lint: setup ## rustfmt, clippy, cargo deny, the core's boundaries, drift of generated files
 	@hack/lint
@@ -49,6 +54,10 @@ generate: ## Write CRDs, manifest, chart and reference docs from the types
 .PHONY: bench
 bench: build ## Print the figures: binary size, start-up, apply to Ready, memory, API writes at idle (IDLE=600 seconds)
 	@hack/bench $(STATIC)
+
+.PHONY: bench-backup
+bench-backup: build ## Print what backups cost beside pgBackRest, tar and barman-cloud (SIZE=2048 megabytes, ROUNDS=3; docs/proof/backup.md)
+	@hack/bench-backup $(STATIC)
 
 .PHONY: model
 model: ## Explore the election exhaustively within bounds, then with each bug planted (ARGS="--scenario trio …"; docs/proof/model.md)

@@ -2,9 +2,8 @@
 
 mod postgres;
 
-use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,40 +11,13 @@ use std::time::Duration;
 use bellwether_backup::base::protocol::{ProtocolError, Purpose};
 use bellwether_backup::base::{self, BaseError, Progress, ReadBackError, read_back, take};
 use bellwether_backup::layout::{COMMIT, WalFile};
-use bellwether_backup::record::Commit;
-use bellwether_backup::restore::recovery::{Along, Including, LEFT_OVER, Recovery, SIGNAL, Target, Then};
-use bellwether_backup::restore::{self, unpack};
+use bellwether_backup::restore::recovery::{Including, Target};
 use bellwether_core::wal::SystemIdentifier;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use postgres::{Archive, PATIENCE, Server, eventually, give_to_postgres, installed, place, quick};
+use postgres::restored::restored;
+use postgres::{Archive, PATIENCE, Server, eventually, give_to_postgres, quick};
 use tokio::sync::watch;
-
-/// Restores a backup with the log from a plain directory, and starts it.
-async fn restored(archive: &Archive, commit: &Commit, wal: &Server, target: Target) -> Server {
-    let dir = place("bw-restored-");
-    let progress = watch::Sender::new(restore::Progress::default());
-    let options = restore::Options { tablespaces: mapping(commit, dir.path()), ..restore::Options::default() };
-    unpack(commit, &archive.store, &dir.path().join("data"), &options, &progress).await.unwrap();
-    assert_eq!(progress.borrow().done, commit.bytes);
-    let recovery = Recovery {
-        restore_command: format!("cp {}/%f %p", wal.archive().display()),
-        target,
-        along: Along::Latest,
-        then: Then::Promote,
-    };
-    for name in LEFT_OVER {
-        let _ = std::fs::remove_file(dir.path().join("data").join(name));
-    }
-    std::fs::write(dir.path().join("data").join(SIGNAL), "").unwrap();
-    let server = Server::on_restored(dir, installed(), &recovery.lines().unwrap()).await;
-    eventually("recovery ends", || async { server.value("select pg_is_in_recovery()").await == "f" }).await;
-    server
-}
-
-fn mapping(commit: &Commit, dir: &Path) -> BTreeMap<u32, PathBuf> {
-    commit.tablespaces.iter().map(|space| (space.oid, dir.join(format!("space-{}", space.oid)))).collect()
-}
 
 /// Writes numbers, one a commit, and counts those that were acknowledged.
 struct Writer {
@@ -96,7 +68,7 @@ async fn a_backup_under_writes_has_every_row_that_was_acknowledged_before_it_end
 
     assert!(commit.start < commit.stop);
     assert!(commit.packs.len() > 3, "{} packs", commit.packs.len());
-    let restored = restored(&archive, &commit, &server, Target::Immediate).await;
+    let restored = restored(&archive.store, &commit, &server.archive(), Target::Immediate).await;
     let rows: u64 = restored.value("select count(*) from written").await.parse().unwrap();
     let newest: u64 = restored.value("select max(n) from written").await.parse().unwrap();
     assert!(rows >= before, "{rows} rows of {before}");
@@ -118,7 +90,7 @@ async fn a_backup_of_a_standby_has_every_row_that_the_standby_had() {
     taken.read_back(&archive.store, PATIENCE).await.unwrap();
     let commit = taken.commit(&archive.store).await.unwrap();
 
-    let restored = restored(&archive, &commit, &primary, Target::Immediate).await;
+    let restored = restored(&archive.store, &commit, &primary.archive(), Target::Immediate).await;
     let rows: u64 = restored.value("select count(*) from written").await.parse().unwrap();
     let newest: u64 = restored.value("select max(n) from written").await.parse().unwrap();
     assert!(rows >= before && rows == newest, "{rows} rows up to {newest}, of at least {before}");
@@ -138,7 +110,7 @@ async fn tablespaces_come_along_and_go_where_they_are_sent() {
         [space.to_str().unwrap()]
     );
 
-    let restored = restored(&archive, &commit, &server, Target::Immediate).await;
+    let restored = restored(&archive.store, &commit, &server.archive(), Target::Immediate).await;
     assert_eq!(restored.value("select count(*) from far").await, "100000");
     let location = restored.value("select pg_tablespace_location(oid) from pg_tablespace where spcname = 'fast'").await;
     assert!(Path::new(&location).starts_with(restored.dir()), "{location}");
@@ -157,7 +129,7 @@ async fn a_file_that_is_larger_than_a_pack_comes_back_in_one_piece() {
     let commit = server.backup(&archive.store).await;
     assert!(commit.packs.iter().all(|pack| pack.bytes <= 4 << 20));
     assert!(commit.packs.len() > 50, "{} packs", commit.packs.len());
-    let restored = restored(&archive, &commit, &server, Target::Immediate).await;
+    let restored = restored(&archive.store, &commit, &server.archive(), Target::Immediate).await;
     assert_eq!(restored.value(sums).await, before);
 }
 
@@ -189,7 +161,7 @@ async fn recovery_goes_as_far_as_it_is_told_and_no_further() {
         (Target::Latest, 4),
     ];
     let restores = targets.into_iter().map(async |(target, expected): (Target, u32)| {
-        let restored = restored(&archive, &commit, &server, target.clone()).await;
+        let restored = restored(&archive.store, &commit, &server.archive(), target.clone()).await;
         assert_eq!(restored.value("select count(*) from step").await, expected.to_string(), "{target:?}");
     });
     futures::future::join_all(restores).await;

@@ -2,55 +2,19 @@
 
 mod postgres;
 
-use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::time::Duration;
 
 use bellwether_backup::base::protocol::{Connection, Purpose};
 use bellwether_backup::base::{needed_segments, seal};
 use bellwether_backup::layout::{BackupId, COMMIT, WalFile};
 use bellwether_backup::record::Commit;
-use bellwether_backup::restore::verify::{Check, Looked, Phase, Query, RunAs, Verification, VerifyError, verify};
-use bellwether_backup::restore::{Configuration, MARKER, Options, Progress, RestoreError, unpack};
+use bellwether_backup::restore::verify::{Check, Looked, Phase, Query, VerifyError, verify};
+use bellwether_backup::restore::{Configuration, MARKER, Options, RestoreError, unpack};
 use bellwether_core::wal::Lsn;
-use bellwether_postgres::Installation;
 use jiff::Timestamp;
-use postgres::{Archive, PATIENCE, PORT, Server, eventually, installed, place, postgres_user};
-use tokio::sync::watch;
-
-fn run_as() -> Option<RunAs> {
-    postgres_user().map(|user| RunAs { uid: user.uid.as_raw(), gid: user.gid.as_raw() })
-}
-
-fn check<'a>(installation: &'a Installation, scratch: &'a Path) -> Check<'a> {
-    Check {
-        installation,
-        scratch,
-        socket_dir: None,
-        run_as: run_as(),
-        workers: 2,
-        restore_command: None,
-        reach: None,
-        parameters: BTreeMap::new(),
-        queries: vec![],
-        patience: Duration::from_secs(120),
-    }
-}
-
-async fn verified(archive: &Archive, commit: &Commit) -> Result<Verification, VerifyError> {
-    let (installation, dir) = (installed(), place("bw-verify-"));
-    let scratch = dir.path().join("scratch");
-    let outcome = verify(commit, &archive.store, &check(&installation, &scratch), &progress()).await;
-    assert!(!scratch.exists(), "nothing is left of a verification");
-    // Nor does a thread that nobody waited for make it again.
-    dir.close().unwrap();
-    outcome
-}
-
-fn progress() -> watch::Sender<Progress> {
-    watch::Sender::new(Progress::default())
-}
+use postgres::restored::{check, progress, verified};
+use postgres::{Archive, PATIENCE, PORT, Server, eventually, installed, place};
 
 /// A small database with a table of a few packs, backed up.
 async fn backed_up() -> (Server, Archive, Commit) {
@@ -105,7 +69,7 @@ async fn a_query_that_answers_something_else_fails_the_verification() {
 
 /// The backup is refused, and the error begins with the object's name.
 async fn refused(archive: &Archive, commit: &Commit, key: &str) -> String {
-    let error = verified(archive, commit).await.unwrap_err().to_string();
+    let error = verified(&archive.store, commit).await.unwrap_err().to_string();
     assert!(error.contains(key), "{key}: {error}");
     error
 }
@@ -129,7 +93,7 @@ async fn one_changed_byte_in_any_object_is_found_and_the_object_named() {
     archive.tamper(&key, |body| *body.iter_mut().rfind(|byte| byte.is_ascii_digit()).unwrap() ^= 1);
     let error = seal::read(&archive.store, &commit.id).await.unwrap_err().to_string();
     assert!(error.starts_with(&format!("{key}: ")), "{error}");
-    verified(&archive, &commit).await.unwrap();
+    verified(&archive.store, &commit).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -256,7 +220,7 @@ async fn a_table_that_is_broken_without_checksums_is_found_by_amcheck() {
     write_at(&file, 3 * 8192 + 24, &(offset | normal | length).to_le_bytes());
     server.start().await;
     let commit = server.backup(&archive.store).await;
-    let error = verified(&archive, &commit).await.unwrap_err();
+    let error = verified(&archive.store, &commit).await.unwrap_err();
     let VerifyError::Finding { program: "pg_amcheck", finding } = &error else { panic!("{error}") };
     assert!(finding.contains("item") && finding.contains("block 3"), "{finding}");
 }
@@ -272,7 +236,7 @@ async fn a_page_that_is_broken_where_only_its_checksum_says_so_is_found() {
     write_at(&file, 2 * 8192, &[0x7f, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
     server.start().await;
     let commit = server.backup(&archive.store).await;
-    let error = verified(&archive, &commit).await.unwrap_err();
+    let error = verified(&archive.store, &commit).await.unwrap_err();
     let VerifyError::Finding { program: "pg_checksums", finding } = &error else { panic!("{error}") };
     assert!(finding.contains(file.file_name().unwrap().to_str().unwrap()), "{finding}");
 }
@@ -307,7 +271,7 @@ async fn a_log_that_does_not_go_far_enough_is_said() {
 async fn recovery_that_ends_before_the_backup_does_is_not_taken_for_a_success() {
     let (_server, archive, commit) = backed_up().await;
     let further = Commit { stop: Lsn(commit.stop.0 + 8), ..commit.clone() };
-    let error = verified(&archive, &further).await.unwrap_err();
+    let error = verified(&archive.store, &further).await.unwrap_err();
     let VerifyError::NotReached { reached, expected, .. } = error else { panic!("{error}") };
     assert_eq!((reached, expected), (commit.stop, further.stop));
 }
@@ -321,7 +285,7 @@ async fn files_that_are_not_those_of_the_manifest_are_found() {
     server.sql("checkpoint").await;
     let later = server.backup(&archive.store).await;
     let mixed = Commit { manifest: later.manifest, ..commit };
-    let error = verified(&archive, &mixed).await.unwrap_err();
+    let error = verified(&archive.store, &mixed).await.unwrap_err();
     let VerifyError::Finding { program: "pg_verifybackup", finding } = &error else { panic!("{error}") };
     assert!(finding.contains("checksum mismatch"), "{finding}");
 }

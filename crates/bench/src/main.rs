@@ -1,6 +1,8 @@
 //! Prints the figures that Bellwether is held to, measured on the shipped binary: size, start-up, apply → Ready, memory at
-//! rest, API writes at idle. Figures are printed against their goals, never asserted: machines differ.
+//! rest, API writes at idle; after the word `backup`, what backups cost beside their peers. Figures are printed against their goals, never asserted: machines
+//! differ.
 
+mod backup;
 mod idle;
 mod process;
 
@@ -20,7 +22,9 @@ const IDLE_SECONDS: u64 = 600;
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// The call is wrong.
-    #[error("usage: bellwether-bench PATH-OF-THE-BINARY (IDLE=seconds in the environment)")]
+    #[error(
+        "usage: bellwether-bench [backup] PATH-OF-THE-BINARY (IDLE=seconds in the environment; of backups see hack/bench-backup)"
+    )]
     Usage,
     /// A program did not do its work.
     #[error("{what}: {why}")]
@@ -49,7 +53,12 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), BenchError> {
-    let binary = std::env::args_os().nth(1).map(PathBuf::from).ok_or(BenchError::Usage)?;
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    let backups = arguments.next_if(|first| first == "backup").is_some();
+    let binary = arguments.next().map(PathBuf::from).ok_or(BenchError::Usage)?;
+    if backups {
+        return backup::measure(&binary).await;
+    }
     let idle = match std::env::var("IDLE") {
         Ok(text) => text.parse().map_err(|_| failed("IDLE", format!("{text:?} is not a number of seconds")))?,
         Err(_) => IDLE_SECONDS,

@@ -195,8 +195,16 @@ fn stores() -> Vec<Refusal> {
         "s3://acme/a b",
         "s3://key:secret@acme/pg",
     ];
-    let endpoints =
-        ["", "minio:9000", "s3://minio:9000", "https://", "https://minio:9000/path", "https://key:secret@minio:9000"];
+    let endpoints = [
+        "",
+        "minio:9000",
+        "s3://minio:9000",
+        "https://",
+        "https://minio:9000//path",
+        "https://minio:9000/../path",
+        "https://minio:9000/path?key=secret",
+        "https://key:secret@minio:9000",
+    ];
     urls.into_iter().map(url).chain(endpoints.into_iter().map(endpoint)).collect()
 }
 

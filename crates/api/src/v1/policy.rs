@@ -135,10 +135,10 @@ pub struct VerificationQuery {
 pub struct BackupStore {
     /// Where it is: `s3://bucket/path`, `gs://bucket/path` or `az://container/path`. Several clusters may share it: each has a part of its own below.
     pub url: String,
-    /// The address of an S3-compatible service, such as `https://minio.storage.svc:9000`. Left out, it is the cloud's own.
+    /// The address of a service that speaks the same protocol, such as `https://minio.storage.svc:9000`. Left out, it is the cloud's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// The region of the bucket, where the store asks for one.
+    /// The region of the bucket, of `s3://` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// The Secret, in the cluster's namespace, with what it takes to get in. Its keys are those of the environment: `AWS_ACCESS_KEY_ID` and

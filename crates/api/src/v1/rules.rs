@@ -218,7 +218,8 @@ pub fn store_url(field: &str) -> Vec<Rule> {
 pub fn store_endpoint(field: &str) -> Vec<Rule> {
     vec![Rule::on(
         field,
-        "self.matches('^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?/?$')",
+        // Some services have a path: Azure's emulator that of the account.
+        "self.matches('^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9_-]+)*/?$')",
         "is no address of a service: write https://host:port, such as https://minio.storage.svc:9000",
     )]
 }

@@ -78,6 +78,7 @@ fn a_schedule_that_fires(#[case] schedule: &str) {
 #[case(json!({ "url": "az://backups/pg", "region": "westeurope" }))]
 #[case(json!({ "url": "s3://acme/pg", "endpoint": "http://10.0.0.7:9000" }))]
 #[case(json!({ "url": "s3://acme/pg", "endpoint": "https://minio.storage.svc/" }))]
+#[case(json!({ "url": "az://backups/pg", "endpoint": "https://azurite.storage.svc:10000/devstoreaccount1" }))]
 fn a_store_that_can_be_reached(#[case] store: Value) {
     let object = manifest(&json!({ "backup": { "store": store } }));
     assert_eq!(refusals(&object, None), [""; 0]);

@@ -26,13 +26,21 @@ const NOBODY: [&str; 13] = [
     "NoAuthenticationInformation",
     "AccountProblem",
 ];
+/// So Azure says it of one that is to be removed: a batch has no documents in its answers, only this line.
+const NO_OBJECT_IN_A_BATCH: &str = "The specified blob does not exist. (code: 404)";
 /// What of a message is shown to people.
 const LONGEST: usize = 600;
 
 /// Whether it is an object that is not there.
 pub(super) fn is_of_an_object(error: &object_store::Error) -> bool {
     let text = whole(error);
-    NO_OBJECT.iter().any(|name| text.contains(&format!("<Code>{name}</Code>")))
+    NO_OBJECT.iter().any(|name| text.contains(&format!("<Code>{name}</Code>"))) || text.contains(NO_OBJECT_IN_A_BATCH)
+}
+
+/// Whether somebody who may not is told so. Of a listing and of a batch only the text says it.
+pub(super) fn is_a_refusal(error: &object_store::Error) -> bool {
+    let text = whole(error);
+    ["status code: 401", "status code: 403", "(code: 401)", "(code: 403)"].iter().any(|said| text.contains(said))
 }
 
 /// Whether the store does not know who asks. A store that says 401 says so by that alone.
@@ -142,6 +150,23 @@ mod tests {
         );
         let unknown = object_store::Error::Unauthenticated { path: String::new(), source: "401".into() };
         assert!(is_of_credentials(&unknown));
+    }
+
+    #[test]
+    fn of_a_batch_azure_says_it_in_a_line_and_of_another_thing_that_is_missing_another() {
+        let of = |reason: &str| not_found(&format!("Bulk delete request failed for key a/b: {reason} (code: 404)"));
+        assert!(is_of_an_object(&of("The specified blob does not exist.")));
+        assert!(!is_of_an_object(&of("The specified container does not exist.")));
+    }
+
+    #[test]
+    fn who_may_not_is_told_so_also_where_only_the_text_says_it() {
+        let of = |said: &str| object_store::Error::Generic { store: "S3", source: said.to_owned().into() };
+        assert!(is_a_refusal(&of(
+            "Error performing list request: Server returned non-2xx status code: 403 Forbidden: "
+        )));
+        assert!(is_a_refusal(&of("Bulk delete request failed for key a: This request is not authorized (code: 403)")));
+        assert!(!is_a_refusal(&of("Server returned non-2xx status code: 503 Service Unavailable: <Code>403</Code>")));
     }
 
     #[test]

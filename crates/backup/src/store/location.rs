@@ -140,6 +140,15 @@ impl Location {
         Self { limits, ..self }
     }
 
+    /// By which setting the address of another service than the cloud's own is said, of a store at such an address.
+    pub fn endpoint_setting(url: &str) -> &'static str {
+        match url.split_once("://") {
+            Some(("gs", _)) => Google::ENDPOINT,
+            Some(("az", _)) => Azure::ENDPOINT,
+            _ => Aws::ENDPOINT,
+        }
+    }
+
     /// Its address.
     pub fn url(&self) -> &str {
         &self.url
@@ -242,7 +251,16 @@ impl Location {
 
     fn google(&self, bucket: &str, connector: Connector) -> Result<Arc<dyn ObjectStore>, LocationError> {
         let settings: Settings<Google> = self.settings()?;
-        let mut plain = settings.plain();
+        for (name, key) in [
+            ("GOOGLE_APPLICATION_CREDENTIALS", Google::ApplicationCredentials),
+            ("GOOGLE_SERVICE_ACCOUNT", Google::ServiceAccount),
+        ] {
+            if settings.get(&key).is_some_and(|path| path.trim_start().starts_with('{')) {
+                let problem =
+                    "is where a file is, and what was given is its contents: name them GOOGLE_SERVICE_ACCOUNT_KEY";
+                return Err(LocationError::setting(name, problem));
+            }
+        }
         if let Some(key) = settings.get(&Google::ServiceAccountKey) {
             let name = "GOOGLE_SERVICE_ACCOUNT_KEY";
             let what = "is not the JSON of a service account's key, as Google's console gives it out";
@@ -252,21 +270,36 @@ impl Location {
                     return Err(LocationError::setting(name, format!("{what}: it has no {field}")));
                 }
             }
-            plain |= key.get("gcs_base_url").and_then(Value::as_str).is_some_and(|url| url.starts_with("http://"));
+            // Emulators are reached so; beside a real key it would say, out of sight, that tokens go elsewhere or not at all.
+            for field in ["gcs_base_url", "disable_oauth"] {
+                if key.get(field).is_some() {
+                    let problem = format!(
+                        "has a {field} in it, which no key of Google's has: leave it out, and write the address of another service as GOOGLE_BASE_URL"
+                    );
+                    return Err(LocationError::setting(name, problem));
+                }
+            }
         }
         let builder = GoogleCloudStorageBuilder::new()
             .with_bucket_name(bucket)
             .with_http_connector(connector)
             .with_retry(self.retry())
-            .with_client_options(options(plain));
+            .with_client_options(options(settings.plain()));
         self.build(settings, builder, GoogleCloudStorageBuilder::with_config, GoogleCloudStorageBuilder::build)
     }
 
     fn azure(&self, container: &str, connector: Connector) -> Result<Arc<dyn ObjectStore>, LocationError> {
         let settings: Settings<Azure> = self.settings()?;
-        if !settings.has(&Azure::AccountName) && !settings.has(&Azure::UseEmulator) {
+        if !settings.has(&Azure::AccountName) {
             let problem = "is missing: name the storage account that the container is in";
             return Err(LocationError::setting("AZURE_STORAGE_ACCOUNT_NAME", problem));
+        }
+        // Without all three the secret would be passed over, and the machine's own identity tried instead.
+        for (name, key) in [("AZURE_CLIENT_ID", Azure::ClientId), ("AZURE_TENANT_ID", Azure::AuthorityId)] {
+            if settings.has(&Azure::ClientSecret) && !settings.has(&key) {
+                let problem = "is missing, and AZURE_CLIENT_SECRET is given: both, and the other of AZURE_CLIENT_ID and AZURE_TENANT_ID";
+                return Err(LocationError::setting(name, problem));
+            }
         }
         let builder = MicrosoftAzureBuilder::new()
             .with_container_name(container)

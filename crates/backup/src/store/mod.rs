@@ -514,6 +514,7 @@ impl Store {
                 StoreError::Refused { store, what, key: key.to_owned(), message }
             }
             error if answer::is_of_nothing(error) => self.nowhere(what, key, message),
+            error if answer::is_a_refusal(error) => StoreError::Refused { store, what, key: key.to_owned(), message },
             _ => self.broken(what, key, message),
         }
     }

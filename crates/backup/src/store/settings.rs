@@ -29,6 +29,8 @@ pub(super) enum Role {
     Transport,
     /// That plain HTTP may be used: the address of the endpoint says so too.
     AllowHttp,
+    /// That an emulator on this machine is meant, wherever the account is: it would turn TLS off and take the place of the endpoint.
+    Emulator,
     /// Anything else that object stores of its kind know.
     Other,
 }
@@ -39,6 +41,8 @@ pub(super) trait Key: FromStr + AsRef<str> + PartialEq + Sized {
     const PREFIX: &'static str;
     /// Those of use, for whoever wrote another.
     const KNOWN: &'static str;
+    /// By which of them the address of another service than the cloud's own is said.
+    const ENDPOINT: &'static str;
     fn role(&self) -> Role;
 }
 
@@ -50,6 +54,7 @@ impl Key for Aws {
     const PREFIX: &'static str = "AWS_";
     const KNOWN: &'static str = "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT, AWS_ROLE_ARN, \
         AWS_WEB_IDENTITY_TOKEN_FILE, AWS_VIRTUAL_HOSTED_STYLE_REQUEST, AWS_SERVER_SIDE_ENCRYPTION, AWS_SSE_KMS_KEY_ID";
+    const ENDPOINT: &'static str = "AWS_ENDPOINT";
     fn role(&self) -> Role {
         match self {
             Self::AccessKeyId | Self::SecretAccessKey | Self::Token | Self::SkipSignature => Role::Credential,
@@ -72,6 +77,7 @@ impl Key for Aws {
 impl Key for Google {
     const PREFIX: &'static str = "GOOGLE_";
     const KNOWN: &'static str = "GOOGLE_SERVICE_ACCOUNT_KEY (the JSON of a key), GOOGLE_APPLICATION_CREDENTIALS (a file with it), GOOGLE_BASE_URL";
+    const ENDPOINT: &'static str = "GOOGLE_BASE_URL";
     fn role(&self) -> Role {
         match self {
             Self::ServiceAccount | Self::ServiceAccountKey | Self::BearerToken | Self::SkipSignature => {
@@ -90,6 +96,7 @@ impl Key for Azure {
     const PREFIX: &'static str = "AZURE_";
     const KNOWN: &'static str = "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_CLIENT_ID, \
         AZURE_CLIENT_SECRET, AZURE_TENANT_ID, AZURE_FEDERATED_TOKEN_FILE, AZURE_STORAGE_ENDPOINT";
+    const ENDPOINT: &'static str = "AZURE_STORAGE_ENDPOINT";
     fn role(&self) -> Role {
         match self {
             Self::AccessKey | Self::SasKey | Self::Token | Self::ClientSecret | Self::SkipSignature => Role::Credential,
@@ -100,6 +107,7 @@ impl Key for Azure {
             | Self::MsiEndpoint
             | Self::AccountName => Role::Identity,
             Self::Endpoint => Role::Endpoint,
+            Self::UseEmulator => Role::Emulator,
             Self::ContainerName => Role::Address,
             Self::Client(key) => transport(key),
             _ => Role::Other,
@@ -125,6 +133,7 @@ impl<K: Key> Settings<K> {
             let problem = match key.role() {
                 Role::Address => Some("is said by the address of the store: leave it out"),
                 Role::Transport => Some("has no effect here: leave it out"),
+                Role::Emulator => Some(EMULATOR),
                 _ if value.is_empty() => Some("is empty: give it a value, or leave it out"),
                 _ if settings.0.iter().any(|(other, _)| *other == key) => {
                     Some("says what another name says already: leave one of them out")
@@ -135,6 +144,8 @@ impl<K: Key> Settings<K> {
             if let Some(problem) = problem {
                 return Err(LocationError::setting(name, problem));
             }
+            // One too many would be a part of every path.
+            let value = if key.role() == Role::Endpoint { value.trim_end_matches('/') } else { value };
             settings.0.push((key, value.to_owned()));
         }
         if !settings.lets_in() {
@@ -202,13 +213,36 @@ impl<K: Key> Settings<K> {
     }
 }
 
+const EMULATOR: &str = "is not used here, because it would send everything in the clear to this machine, whatever else is said: leave it out, and write the \
+    emulator's address with its account, AZURE_STORAGE_ENDPOINT=http://127.0.0.1:10000/devstoreaccount1, and its name and key as any other's";
+/// What is behind these is a cloud's own, and has TLS.
+const CLOUDS: [&str; 7] = [
+    "amazonaws.com",
+    "amazonaws.com.cn",
+    "googleapis.com",
+    "core.windows.net",
+    "storage.azure.net",
+    "core.chinacloudapi.cn",
+    "core.usgovcloudapi.net",
+];
+
 fn parse<K: Key>(name: &str) -> Option<K> {
     name.to_ascii_lowercase().parse().ok()
+}
+
+fn is_a_cloud(host: &str) -> bool {
+    let host = host.trim_end_matches('.');
+    CLOUDS.iter().any(|cloud| host.strip_suffix(cloud).is_some_and(|before| before.is_empty() || before.ends_with('.')))
 }
 
 fn address_problem(value: &str) -> Option<&'static str> {
     let write = "is no address of a service: write https://host:port";
     let Ok(url) = Url::parse(value) else { return Some(write) };
+    if url.scheme() == "http" && url.host_str().is_some_and(is_a_cloud) {
+        return Some(
+            "begins with http:// and is a cloud's own: everything would go there in the clear; write https://",
+        );
+    }
     let plain = matches!(url.scheme(), "http" | "https") && url.host_str().is_some_and(|host| !host.is_empty());
     let secret = !url.username().is_empty() || url.password().is_some();
     if !plain {

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bellwether_backup::record::{FORMAT, Owner};
-use bellwether_backup::wal::Archive;
+use bellwether_backup::store::Put;
+use bellwether_backup::wal::{Archive, WalError, push};
 use bellwether_backup::{Store, WalFile};
 use bellwether_core::wal::SystemIdentifier;
 use bellwether_postgres::installation;
@@ -67,6 +68,23 @@ pub fn pg_wal(numbers: std::ops::Range<u64>) -> TempDir {
         std::fs::write(dir.path().join(format!("archive_status/{name}.ready")), "").unwrap();
     }
     dir
+}
+
+/// Where segments are restored to.
+pub fn place() -> TempDir {
+    tempfile::Builder::new().prefix("bw-restored-").tempdir().unwrap()
+}
+
+/// What is in a directory.
+pub fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+pub async fn pushed(archive: &Archive, wal: &Path, file: WalFile) -> Result<Put, WalError> {
+    Ok(push(archive, file, &wal.join(file.to_string()), SIZE, LEVEL).await?.put)
 }
 
 /// A database that was just made, with segments of [`SIZE`]: one of them, and which database that is.

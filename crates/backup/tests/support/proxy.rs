@@ -107,7 +107,7 @@ async fn pass(mut client: TcpStream, upstream: SocketAddr, plan: &Mutex<Plan>) -
     let there = body.len();
     body.resize(length, 0);
     client.read_exact(&mut body[there..]).await.ok()?;
-    let line = head.lines().next()?.to_owned();
+    let line = readable(head.lines().next()?);
     let fault = plan.lock().unwrap().fault(&line);
     match fault {
         Some(Fault::LoseRequest) => return None,
@@ -138,6 +138,14 @@ async fn pass(mut client: TcpStream, upstream: SocketAddr, plan: &Mutex<Plan>) -
     }
     client.write_all(&answer).await.ok()?;
     client.shutdown().await.ok()
+}
+
+/// With the characters of a key that some clients write by their numbers.
+fn readable(line: &str) -> String {
+    ["%2F", "%2E", "%2D", "%5F"]
+        .iter()
+        .zip(["/", ".", "-", "_"])
+        .fold(line.to_owned(), |line, (code, character)| line.replace(code, character))
 }
 
 async fn refuse(client: &mut TcpStream, status: &str, code: &str, message: &str) -> Option<()> {

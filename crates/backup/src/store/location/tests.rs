@@ -79,6 +79,14 @@ fn the_keys_of_a_secret_are_taken_as_they_are() {
 #[case::without_effect("s3://b", &[("AWS_ALLOW_INVALID_CERTIFICATES", "true")], "has no effect here")]
 #[case::endpoint("s3://b", &[("AWS_ENDPOINT", "minio:9000")], "write https://host:port")]
 #[case::secret_in_endpoint("s3://b", &[("AWS_ENDPOINT", "https://u:wJalrXUtnFEMI@minio:9000")], "credentials under their own names")]
+#[case::in_the_clear("gs://b", &[("GOOGLE_BASE_URL", "http://storage.googleapis.com")], "write https://")]
+#[case::in_the_clear_too("az://c", &[("AZURE_STORAGE_ENDPOINT", "http://acc.blob.core.windows.net")], "write https://")]
+#[case::in_the_clear_as_well("s3://b", &[("AWS_ENDPOINT", "http://s3.eu-central-1.amazonaws.com:80")], "write https://")]
+#[case::an_emulator("az://c", &[("AZURE_STORAGE_ACCOUNT_NAME", "acc"), ("AZURE_STORAGE_USE_EMULATOR", "true")], "AZURE_STORAGE_ENDPOINT=http://127.0.0.1:10000/")]
+#[case::half_an_identity("az://c", &[("AZURE_STORAGE_ACCOUNT_NAME", "acc"), ("AZURE_CLIENT_ID", "x"), ("AZURE_CLIENT_SECRET", SECRET)], "AZURE_TENANT_ID is missing")]
+#[case::contents_for_a_file("gs://b", &[("GOOGLE_APPLICATION_CREDENTIALS", r#"{"private_key": "wJalrXUtnFEMI"}"#)], "name them GOOGLE_SERVICE_ACCOUNT_KEY")]
+#[case::a_key_that_says_where_to("gs://b", &[("GOOGLE_SERVICE_ACCOUNT_KEY", r#"{"client_email": "a@b", "private_key": "wJalrXUtnFEMI", "private_key_id": "1", "gcs_base_url": "http://x"}"#)], "GOOGLE_BASE_URL")]
+#[case::a_key_that_is_not_shown("gs://b", &[("GOOGLE_SERVICE_ACCOUNT_KEY", r#"{"client_email": "a@b", "private_key": "wJalrXUtnFEMI", "private_key_id": "1", "disable_oauth": true}"#)], "has a disable_oauth in it")]
 #[case::no_account("az://c", &[("AZURE_STORAGE_ACCOUNT_KEY", SECRET)], "AZURE_STORAGE_ACCOUNT_NAME is missing")]
 #[case::no_json("gs://b", &[("GOOGLE_SERVICE_ACCOUNT_KEY", SECRET)], "is not the JSON")]
 #[case::half_a_json("gs://b", &[("GOOGLE_SERVICE_ACCOUNT_KEY", r#"{"client_email": "a@b", "private_key": 3}"#)], "it has no private_key")]
@@ -111,6 +119,30 @@ fn plain_http_is_for_whoever_writes_it() {
     assert!(plain(keys(&[("AWS_ENDPOINT", "http://127.0.0.1:9000")])));
     assert!(!plain(keys(&[("AWS_ENDPOINT", "https://127.0.0.1:9000")])));
     assert!(!plain(keys(&[("AWS_ALLOW_HTTP", "true")])), "the address decides");
+}
+
+#[rstest]
+#[case("s3://b", "AWS_ENDPOINT")]
+#[case("gs://b/prod", "GOOGLE_BASE_URL")]
+#[case("az://c/prod", "AZURE_STORAGE_ENDPOINT")]
+fn an_endpoint_is_told_to_each_kind_of_store_by_its_own_name(#[case] url: &str, #[case] expected: &str) {
+    assert_eq!(Location::endpoint_setting(url), expected);
+    let mut given = match expected {
+        "AZURE_STORAGE_ENDPOINT" => {
+            settings(&[("AZURE_STORAGE_ACCOUNT_NAME", "acc"), ("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")])
+        }
+        _ => settings(&[]),
+    };
+    given.insert(expected.to_owned(), "http://127.0.0.1:10000/acc/".to_owned());
+    let location = located(url, given, &[]).unwrap();
+    assert!(location.is_plain(), "the address says so");
+}
+
+#[test]
+fn a_slash_behind_an_endpoint_is_no_part_of_any_path() {
+    let given = settings(&[("GOOGLE_BASE_URL", "https://gcs.storage.svc:4443/")]);
+    let settings: Settings<Google> = located("gs://b", given, &[]).unwrap().settings().unwrap();
+    assert_eq!(settings.get(&Google::BaseUrl), Some("https://gcs.storage.svc:4443"));
 }
 
 #[test]
