@@ -55,7 +55,7 @@ impl fmt::Display for Rest {
 }
 
 /// How a request ended, in the words of a store.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Verdict<'a> {
     Served,
     Trouble(Trouble, &'a str),
