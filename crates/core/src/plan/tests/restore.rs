@@ -187,6 +187,8 @@ fn how_a_restore_goes_is_said_in_the_operation_and_by_reasons_of_its_own() {
             report["recovery"] = recovery.into();
             report["message"] = message.into();
             report["acceptsSql"] = false.into();
+            // What is not in its place yet is nobody's database.
+            report["systemIdentifier"] = Value::Null;
         });
         world.step();
         let operation = world.status().operation.expect("it is being made");
