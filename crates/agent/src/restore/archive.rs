@@ -22,16 +22,17 @@ use crate::space;
 use crate::trouble::Trouble;
 
 /// What is wrong with a store can be mended there, and a Secret can be corrected: it is asked again.
-fn away(error: StoreError) -> Unrestored {
+fn away(error: &StoreError) -> Unrestored {
     Unrestored::Away(error.to_string())
 }
 
 impl Instance {
     /// What is restored.
     pub(super) async fn look_into_archive(&mut self, order: &RecoveryOrder) -> Result<Chosen, Unrestored> {
-        self.say_restoring(format!("looking for {} in {}", order.archive, order.store.url));
+        self.say_restoring(&format!("looking for {} in {}", order.archive, order.store.url));
         let (store, mut access) = self.open_store(order).await?;
-        let archives = Self::keep_turning(&self.board, catalog::archives(&store)).await.map_err(away)?;
+        let archives =
+            Self::keep_turning(&self.board, catalog::archives(&store)).await.map_err(|error| away(&error))?;
         let directory = match archives.meant(&order.archive).collect::<Vec<_>>()[..] {
             [(directory, _)] => directory.clone(),
             [] => {
@@ -57,12 +58,12 @@ impl Instance {
             }
         };
         let archive = store.below(&directory);
-        let catalog = Self::keep_turning(&self.board, Catalog::read(&archive)).await.map_err(away)?;
+        let catalog = Self::keep_turning(&self.board, Catalog::read(&archive)).await.map_err(|error| away(&error))?;
         let wanted = wanted(order)?;
         let choice = choose(&catalog, &wanted).map_err(|error| Unrestored::OutOfReach(error.to_string()))?;
         let read = Self::keep_turning(&self.board, seal::read(&archive, &choice.backup.commit.id)).await;
         let commit = read.map_err(|error| match error {
-            CommitError::Store(error) => away(error),
+            CommitError::Store(error) => away(&error),
             CommitError::Damaged { .. } | CommitError::TooNew { .. } => Unrestored::Failed(error.to_string()),
         })?;
         self.check_fits(&commit)?;

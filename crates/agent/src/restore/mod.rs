@@ -108,7 +108,7 @@ impl Instance {
     /// Restores the database. It is announced, and led, in the next turn.
     pub(crate) async fn restore(&mut self, order: &RecoveryOrder, state: &VolumeState) -> Result<Turn, Trouble> {
         if let Some(why) = self.restoring.failed.clone() {
-            self.report_restore(InstanceState::Down, RecoveryState::Failed, why);
+            self.report_restore(InstanceState::Down, RecoveryState::Failed, &why);
             return Ok(Turn::Wait(LOOK_AGAIN_REFUSED));
         }
         let rest = self.restoring.not_before.saturating_duration_since(Instant::now());
@@ -126,18 +126,18 @@ impl Instance {
             Err(Unrestored::Trouble(trouble)) => return Err(trouble),
             Err(Unrestored::Away(why)) => {
                 tracing::warn!(why, "the restore is begun again");
-                self.report_restore(InstanceState::Bootstrapping, RecoveryState::Restoring, format!("waiting: {why}"));
+                self.report_restore(InstanceState::Bootstrapping, RecoveryState::Restoring, &format!("waiting: {why}"));
             }
             Err(Unrestored::NoSource(why)) => {
-                self.report_restore(InstanceState::Down, RecoveryState::NoSource, why);
+                self.report_restore(InstanceState::Down, RecoveryState::NoSource, &why);
             }
             Err(Unrestored::OutOfReach(why)) => {
-                self.report_restore(InstanceState::Down, RecoveryState::OutOfReach, why);
+                self.report_restore(InstanceState::Down, RecoveryState::OutOfReach, &why);
             }
             Err(Unrestored::Failed(why)) => {
                 tracing::error!(why, "the database can't be restored");
                 self.restoring.failed = Some(why.clone());
-                self.report_restore(InstanceState::Down, RecoveryState::Failed, why);
+                self.report_restore(InstanceState::Down, RecoveryState::Failed, &why);
             }
         }
         let wait = self.restoring.backoff.next_wait();
@@ -187,7 +187,7 @@ impl Instance {
     async fn unpack(&mut self, chosen: &Chosen, access: &std::path::Path) -> Result<(), Unrestored> {
         let id = chosen.commit.id.to_string();
         let what = format!("backup {id} ({})", words::size(chosen.commit.bytes));
-        self.say_restoring(format!("unpacking {what}"));
+        self.say_restoring(&format!("unpacking {what}"));
         let tool = Tool {
             name: unpack::ROLE,
             program: self.places.program.clone(),
@@ -249,16 +249,16 @@ impl Instance {
         (stopped || !goes_on).then_some(Trouble::NotWanted)
     }
 
-    fn say_restoring(&self, message: String) {
+    fn say_restoring(&self, message: &str) {
         self.report_restore(InstanceState::Bootstrapping, RecoveryState::Restoring, message);
     }
 
-    fn report_restore(&self, state: InstanceState, recovery: RecoveryState, message: String) {
+    fn report_restore(&self, state: InstanceState, recovery: RecoveryState, message: &str) {
         self.board.report(|report| {
             report.state = state;
             report.accepts_sql = false;
             report.recovery = Some(recovery);
-            report.message = Some(one_line(&message));
+            report.message = Some(one_line(message));
         });
     }
 

@@ -120,7 +120,7 @@ impl Instance {
             };
             let why = heard.why(end);
             if heard.store_was_away() {
-                self.say_restoring(format!("recovering, and waiting for the store: {why}"));
+                self.say_restoring(&format!("recovering, and waiting for the store: {why}"));
                 self.wait_and_object(PAUSE).await?;
                 continue;
             }
@@ -202,7 +202,7 @@ impl Instance {
                     server.ended().await;
                     return Err(trouble.into());
                 }
-                self.say_restoring(progress(chosen, &heard.lock()));
+                self.say_restoring(&progress(chosen, &heard.lock()));
             }
             // A connection before that is refused, and a line in its log each time.
             let file = pidfile::read(data).ok().flatten().filter(|file| Some(file.pid) == server.pid());

@@ -53,7 +53,7 @@ fn store(proxy: &Proxy) -> Value {
 }
 
 /// Creates a cluster that is restored.
-async fn create(home: &Home, name: &str, replicas: u32, recovery: Value, backup: Value) {
+async fn create(home: &Home, name: &str, replicas: u32, recovery: &Value, backup: &Value) {
     let clusters: Api<PostgresCluster> = Api::default_namespaced(home.client().await);
     let cluster = json!({
         "apiVersion": "bellwether.dev/v1", "kind": "PostgresCluster", "metadata": {"name": name},
@@ -95,7 +95,7 @@ async fn a_table_is_back_in_a_cluster_of_its_own_as_it_was_before_it_was_dropped
 
     let recovery = json!({"backup": {"name": first}, "target": {"time": before}});
     let backup = json!({"store": store(&proxy), "verification": {"policy": "never"}});
-    create(&home, "copy", 3, recovery, backup).await;
+    create(&home, "copy", 3, &recovery, &backup).await;
     home.ready("copy", 3).await;
     for instance in ["copy-1", "copy-2", "copy-3"] {
         // By the password in the new cluster's own Secret, over TLS by its own authority.
@@ -150,8 +150,8 @@ async fn what_a_deleted_cluster_left_in_its_store_is_enough_through_a_store_that
 
     proxy.fail("GET", "/pack-", proxy::Fault::Unavailable, usize::MAX);
     let from = json!({"store": store(&proxy), "archive": "default/demo"});
-    create(&home, "again", 1, from.clone(), json!({})).await;
-    create(&home, "given-up", 1, from, json!({})).await;
+    create(&home, "again", 1, &from, &json!({})).await;
+    create(&home, "given-up", 1, &from, &json!({})).await;
     let waits = || async {
         let operation = clusters.get("again").await.ok()?.status?.operation?;
         let says = operation.waiting_on.contains("waiting: ") && operation.waiting_on.contains("pack-");
@@ -189,10 +189,10 @@ async fn what_can_not_be_restored_is_said_and_never_becomes_a_database() {
     home.execute("demo", "create table item as select n from generate_series(1, 1000) n").await;
     archived(&home, &server).await;
     let from = |target: Value| json!({"cluster": {"name": "demo"}, "target": target});
-    create(&home, "early", 1, from(json!({"time": "2020-01-01T00:00:00Z"})), json!({})).await;
-    create(&home, "never", 1, from(json!({"name": "never-made"})), json!({})).await;
-    create(&home, "nobody", 1, json!({"cluster": {"name": "ghost"}}), json!({})).await;
-    create(&home, "nothing", 1, json!({"backup": {"name": "lost"}}), json!({})).await;
+    create(&home, "early", 1, &from(json!({"time": "2020-01-01T00:00:00Z"})), &json!({})).await;
+    create(&home, "never", 1, &from(json!({"name": "never-made"})), &json!({})).await;
+    create(&home, "nobody", 1, &json!({"cluster": {"name": "ghost"}}), &json!({})).await;
+    create(&home, "nothing", 1, &json!({"backup": {"name": "lost"}}), &json!({})).await;
 
     let early = not_ready(&home, "early", "RecoveryTargetUnreachable").await;
     let id = backups(&home).await.get(&first).await.unwrap().status.unwrap().id.unwrap();

@@ -16,7 +16,7 @@ fn store(name: &str, secret: &str) -> Value {
 }
 
 /// A cluster `orders` that is restored, and has a store of its own.
-fn restored(recovery: Value) -> World {
+fn restored(recovery: &Value) -> World {
     World::with(json!({
         "replicas": 3, "backup": {"store": store("ours", "own")}, "bootstrap": {"recovery": recovery},
     }))
@@ -68,7 +68,7 @@ fn waits(world: &mut World, words: &str) {
 #[test]
 fn agents_are_told_where_from_and_how_far_until_there_is_a_database_and_no_longer() {
     let target = json!({"lsn": "16/B374D848", "exclusive": true});
-    let mut world = restored(json!({"cluster": {"name": "shop"}, "target": target, "timeline": "2"}));
+    let mut world = restored(&json!({"cluster": {"name": "shop"}, "target": target, "timeline": "2"}));
     world.source.cluster = shop();
     world.step();
     let told = config(&world).unwrap();
@@ -89,7 +89,7 @@ fn agents_are_told_where_from_and_how_far_until_there_is_a_database_and_no_longe
 #[test]
 fn a_store_and_an_archive_need_nobody_else() {
     let archive = json!({"store": store("theirs", "own"), "archive": "shop/orders", "backupId": "20261118T020000Z"});
-    let mut world = restored(archive);
+    let mut world = restored(&archive);
     world.step();
     let order = config(&world).unwrap().recovery.unwrap();
     assert_eq!((order.archive.as_str(), order.backup.as_deref()), ("shop/orders", Some("20261118T020000Z")));
@@ -100,7 +100,7 @@ fn a_store_and_an_archive_need_nobody_else() {
 #[test]
 fn a_backup_is_restored_from_the_store_of_its_cluster() {
     for phase in ["Completed", "Verifying", "Verified"] {
-        let mut world = restored(json!({"backup": {"name": "nightly"}}));
+        let mut world = restored(&json!({"backup": {"name": "nightly"}}));
         world.source = RawSource { backup: backup(phase), cluster: shop() };
         world.step();
         let order = config(&world).unwrap().recovery.unwrap();
@@ -111,7 +111,7 @@ fn a_backup_is_restored_from_the_store_of_its_cluster() {
 
 #[test]
 fn what_is_not_there_is_named_and_nothing_is_made_before_it_is() {
-    let by_cluster = || restored(json!({"cluster": {"name": "shop"}}));
+    let by_cluster = || restored(&json!({"cluster": {"name": "shop"}}));
     waits(&mut by_cluster(), "there is no PostgresCluster \"shop\"");
     let changed = |change: fn(&mut Value)| {
         let mut world = by_cluster();
@@ -122,13 +122,13 @@ fn what_is_not_there_is_named_and_nothing_is_made_before_it_is() {
     };
     waits(&mut changed(|shop| shop["status"] = json!({})), "has no database yet");
     waits(&mut changed(|shop| shop["spec"] = json!({})), "names no object store");
-    waits(&mut restored(json!({"cluster": {"name": "orders"}})), "this cluster itself");
+    waits(&mut restored(&json!({"cluster": {"name": "orders"}})), "this cluster itself");
     let mut unseen = by_cluster();
     unseen.source.cluster = Fact::Unknown;
     assert_eq!(unseen.step().actions, []);
 
     let by_backup = |backup, cluster| {
-        let mut world = restored(json!({"backup": {"name": "nightly"}}));
+        let mut world = restored(&json!({"backup": {"name": "nightly"}}));
         world.source = RawSource { backup, cluster };
         world
     };
@@ -146,7 +146,7 @@ fn what_is_not_there_is_named_and_nothing_is_made_before_it_is() {
 
 #[test]
 fn a_source_that_goes_away_while_it_is_restored_from_stays_what_agents_were_told() {
-    let mut world = restored(json!({"cluster": {"name": "shop"}}));
+    let mut world = restored(&json!({"cluster": {"name": "shop"}}));
     world.source.cluster = shop();
     world.step();
     let told = config(&world).unwrap().recovery;
@@ -176,7 +176,7 @@ fn retained_volumes_are_never_taken_for_what_was_to_be_restored() {
 
 #[test]
 fn how_a_restore_goes_is_said_in_the_operation_and_by_reasons_of_its_own() {
-    let mut world = restored(json!({"cluster": {"name": "shop"}}));
+    let mut world = restored(&json!({"cluster": {"name": "shop"}}));
     world.source.cluster = shop();
     world.step();
     world.step();
@@ -187,6 +187,8 @@ fn how_a_restore_goes_is_said_in_the_operation_and_by_reasons_of_its_own() {
             report["recovery"] = recovery.into();
             report["message"] = message.into();
             report["acceptsSql"] = false.into();
+            // What is not in its place yet is nobody's database.
+            report["systemIdentifier"] = Value::Null;
         });
         world.step();
         let operation = world.status().operation.expect("it is being made");
