@@ -13,7 +13,7 @@ use bellwether_core::build::{self, AddressType};
 use bellwether_core::check::{Violation, check};
 use bellwether_core::fact::Fact;
 use bellwether_core::object::Kind;
-use bellwether_core::observed::{self, Observed, Raw};
+use bellwether_core::observed::{self, Observed, Raw, RawSource};
 use bellwether_core::plan::{Plan, plan};
 use bellwether_runtime::client::within;
 use bellwether_runtime::watch::{Cache, Key, Namespaces};
@@ -25,7 +25,7 @@ use kube::runtime::watcher::Event;
 use serde_json::Value;
 
 use crate::caches::Caches;
-use crate::observe::owner_password;
+use crate::observe::{owner_password, source};
 use crate::port::{Answer, CallError, Port, Request, Verb};
 
 /// What was seen.
@@ -72,7 +72,14 @@ pub async fn look(client: &Client, key: &Key, kinds: &[Kind]) -> Result<Look, Ca
         }
         _ => Fact::Unknown,
     };
-    let raw = Raw { cluster: Fact::looked_up(cluster), children, owner_password: password };
+    let source = match &cluster {
+        Some(cluster) => {
+            let unseen = RawSource { backup: Fact::Unknown, cluster: Fact::Unknown };
+            source(&reader, key, cluster).await.unwrap_or(unseen)
+        }
+        None => RawSource::default(),
+    };
+    let raw = Raw { cluster: Fact::looked_up(cluster), children, owner_password: password, source };
     let observed = observed::observe(&key.namespace, &key.name, raw);
     Ok(Look { at: Timestamp::now(), observed, unseen, caches, key: key.clone() })
 }

@@ -111,7 +111,7 @@ pub async fn owner_password(
 }
 
 /// What a cluster without a database is to be restored from: other objects, which its own caches don't have. Once there is a database nobody asks any more.
-async fn source(port: &impl Port, at: &Key, cluster: &Value) -> Result<RawSource, Failure> {
+pub async fn source(port: &impl Port, at: &Key, cluster: &Value) -> Result<RawSource, Failure> {
     let from = &cluster["spec"]["bootstrap"]["recovery"];
     let mut source = RawSource::default();
     if cluster["status"]["systemIdentifier"].is_string() {

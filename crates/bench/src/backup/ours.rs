@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use bellwether_agent::archive::message::{Said, Setup, Tell};
+use bellwether_agent::archive::message::{Archived, Said, Setup, Tell};
 use bellwether_agent::archive::{SOCKET, command, process};
-use bellwether_core::contract::{BackupOrder, BackupReport, BackupState};
+use bellwether_core::contract::{BackupOrder, BackupReport, BackupState, Effort};
 use bellwether_core::wal::SystemIdentifier;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
@@ -138,8 +138,8 @@ impl Archiver {
     async fn until_open(&mut self) -> Result<(), BenchError> {
         loop {
             match self.hear().await? {
-                Said::Archiving(None) => return Ok(()),
-                Said::Archiving(Some(why)) => return Err(failed("opening the archive", why)),
+                Said::Archiving(Archived { failing: None, .. }) => return Ok(()),
+                Said::Archiving(Archived { failing: Some(why), .. }) => return Err(failed("opening the archive", why)),
                 _ => {}
             }
         }
@@ -155,7 +155,7 @@ impl Archiver {
             instance: INSTANCE.to_owned(),
         };
         let began = Instant::now();
-        self.tell(&Tell::Take(Some(order))).await?;
+        self.tell(&Tell::Take(Some((order, Effort::default())))).await?;
         let completed = timeout(PATIENCE, self.until_completed(began)).await;
         completed.map_err(|_| failed("our backup", "it does not end"))?
     }

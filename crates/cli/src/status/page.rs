@@ -240,14 +240,17 @@ fn backups(report: &ClusterReport) -> String {
 
 fn recoverable(report: &ClusterReport) -> String {
     let backups = &report.backups;
-    match (backups.recoverable_from, backups.archiving.as_deref()) {
-        (Some(from), _) => format!("any moment from {from} at least: the log is archived"),
-        (None, _) if !backups.store => "no moment: there is no backup".to_owned(),
-        (None, Some("True")) => "no moment yet: the log is archived, and there is no backup".to_owned(),
+    let archived = backups.archiving.as_deref() == Some("True");
+    match (backups.recoverable_from, backups.recoverable_to) {
+        _ if !backups.store => "no moment: there is no backup".to_owned(),
         (None, _) if backups.last.is_none() => "no moment yet: there is no backup".to_owned(),
-        (None, _) => {
-            "the last backup, and what of the log is in the store: it is not being archived, or nobody says so"
-                .to_owned()
+        (None, _) => "not known yet: nobody has looked at what is in the store".to_owned(),
+        (Some(from), Some(to)) => format!("from {from} to {to}: the log does not get into the store"),
+        (Some(from), None) if archived => format!("from {from} up to the last minutes"),
+        (Some(from), None) => {
+            format!(
+                "from {from}; up to when is not known: the log does not get into the store, or nobody says that it does"
+            )
         }
     }
 }

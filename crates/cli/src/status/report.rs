@@ -195,8 +195,10 @@ pub struct BackupReport {
     pub last_verified: Option<Timestamp>,
     /// The condition `Archiving`.
     pub archiving: Option<String>,
-    /// From when on any moment can be got back, at least: the end of the last backup, while the log is archived.
+    /// Since when every moment can be restored.
     pub recoverable_from: Option<Timestamp>,
+    /// Up to when, while the log does not get into the store; while it does, up to the last minutes.
+    pub recoverable_to: Option<Timestamp>,
 }
 
 /// How old the operator's word is.

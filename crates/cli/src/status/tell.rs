@@ -276,13 +276,13 @@ fn conditions(status: &PostgresClusterStatus) -> Vec<ConditionReport> {
 
 fn backups(cluster: &PostgresCluster, status: &PostgresClusterStatus) -> BackupReport {
     let archiving = status.conditions.iter().find(|condition| condition.type_ == "Archiving");
-    let last = status.last_backup.as_ref().map(|at| at.0);
     BackupReport {
         store: cluster.spec.backup.store.is_some(),
-        last,
+        last: status.last_backup.as_ref().map(|at| at.0),
         last_verified: status.last_verified_backup.as_ref().map(|at| at.0),
         archiving: archiving.map(|condition| condition.status.clone()),
-        recoverable_from: last.filter(|_| archiving.is_some_and(|condition| condition.status == "True")),
+        recoverable_from: status.recoverable_from.as_ref().map(|at| at.0),
+        recoverable_to: status.recoverable_to.as_ref().map(|at| at.0),
     }
 }
 

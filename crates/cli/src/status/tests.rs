@@ -5,7 +5,7 @@ use bellwether_api::labels;
 use bellwether_core::contract::Detail;
 use bellwether_core::fact::Fact;
 use bellwether_core::object::Kind;
-use bellwether_core::observed::{self, Listing, Observed, Raw};
+use bellwether_core::observed::{self, Listing, Observed, Raw, RawSource};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -59,6 +59,7 @@ impl Stage {
                 "observedGeneration": 2, "phase": "Ready", "primary": "orders-1", "term": 4, "replicas": 3, "readyReplicas": 3,
                 "durability": "quorum", "instances": instances,
                 "lastBackup": "2026-03-01T02:00:09Z", "lastVerifiedBackup": "2026-03-01T02:00:09Z",
+                "recoverableFrom": "2026-03-01T02:00:09Z",
                 "conditions": [
                     condition("Ready", "True", "AsSpecified", "orders-1 accepts writes"),
                     condition("Progressing", "False", "AsSpecified", "nothing is under way"),
@@ -138,7 +139,11 @@ impl Stage {
         let lease = BTreeMap::from([("orders".to_owned(), Arc::new(self.lease.clone()))]);
         children.insert(Kind::Lease, Listing { complete: true, items: lease });
         let cluster = Fact::Known(Arc::new(self.cluster.clone()));
-        observed::observe("shop", "orders", Raw { cluster, children, owner_password: Fact::Unknown })
+        observed::observe(
+            "shop",
+            "orders",
+            Raw { cluster, children, owner_password: Fact::Unknown, source: RawSource::default() },
+        )
     }
 
     pub fn report(&self) -> ClusterReport {
@@ -302,9 +307,10 @@ fn what_could_not_be_looked_at_is_said() {
 fn a_backup_is_no_promise_while_the_log_is_not_archived() {
     let mut failing = Stage::healthy();
     failing.status()["conditions"][3] = condition("Archiving", "False", "ArchiveFailing", "the store refuses");
+    assert!(at(200, &failing.report()).contains("up to when is not known"));
+    failing.status()["recoverableTo"] = json!("2026-03-01T11:00:00Z");
     let report = failing.report();
-    assert_eq!(report.backups.recoverable_from, None);
-    assert!(at(200, &report).contains("not being archived"));
+    assert!(at(200, &report).contains("from 2026-03-01T02:00:09Z to 2026-03-01T11:00:00Z: the log does not get into"));
     let age = report.at.duration_since(report.backups.last.unwrap());
     assert!(age > SignedDuration::from_hours(9));
 }
