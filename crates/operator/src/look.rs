@@ -108,14 +108,25 @@ impl Look {
 
 async fn list(client: &Client, cache: &Cache, key: &Key) -> Result<Vec<Arc<Value>>, CallError> {
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &key.namespace, &cache.resource);
-    let selector = cache.selector().map(|selector| match selector {
-        labels::CLUSTER => format!("{selector}={}", key.name),
-        ours => ours.to_owned(),
-    });
-    let params = ListParams { label_selector: selector, ..ListParams::default() };
-    let listed =
-        within(api.list(&params)).await.map_err(|late| CallError::Unanswered { cause: late.to_string() })??;
-    Ok(listed.items.into_iter().map(|object| Arc::new(serde_json::to_value(object).unwrap_or_default())).collect())
+    let mut found = vec![];
+    for selector in selectors(cache, &key.name) {
+        let params = ListParams { label_selector: selector, ..ListParams::default() };
+        let listed = within(api.list(&params)).await;
+        let listed = listed.map_err(|late| CallError::Unanswered { cause: late.to_string() })??;
+        found.extend(listed.items.into_iter().map(|object| Arc::new(serde_json::to_value(object).unwrap_or_default())));
+    }
+    Ok(found)
+}
+
+/// Those of one cluster, of all that the operator watches: a namespace may have a thousand.
+fn selectors(cache: &Cache, cluster: &str) -> Vec<Option<String>> {
+    let of = |label: &str| Some(format!("{label}={cluster}"));
+    match cache.selector() {
+        None => vec![None],
+        Some(labels::CLUSTER) => vec![of(labels::CLUSTER)],
+        // Pods that verify backups are no instances, and have another label.
+        Some(_) => vec![of(labels::CLUSTER), of(labels::VERIFIES)],
+    }
 }
 
 /// As a watch would that has listed all there is.
