@@ -153,6 +153,7 @@ fn a_source_that_goes_away_while_it_is_restored_from_stays_what_agents_were_told
     world.source.cluster = Fact::Absent;
     world.step();
     assert_eq!(config(&world).unwrap().recovery, told);
+    assert_ne!(world.condition("Ready").1, "RecoverySourceMissing", "it goes on");
     // What was told to an earlier cluster of the name is not.
     world.delete_cluster();
     world.recreate(json!({"bootstrap": {"recovery": {"cluster": {"name": "shop"}}}}));
