@@ -10,7 +10,7 @@
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use bellwether_backup::WalFile;
@@ -124,16 +124,15 @@ async fn hold(parts: &Parts, file: WalFile) -> Result<(), String> {
         parts.say_archiving(Some(why.clone()));
         tokio::select! {
             () = open.archive.store().rested() => {}
-            () = stopping(parts) => return Err(why),
+            () = stopping(&parts.setup.pgdata) => return Err(why),
             () = tokio::time::sleep_until(until) => return Err(why),
         }
     }
 }
 
 /// Until PostgreSQL is being stopped.
-async fn stopping(parts: &Parts) {
-    let stops =
-        || matches!(pidfile::read(&parts.setup.pgdata), Ok(Some(Pidfile { status: Some(Status::Stopping), .. })));
+async fn stopping(pgdata: &Path) {
+    let stops = || matches!(pidfile::read(pgdata), Ok(Some(Pidfile { status: Some(Status::Stopping), .. })));
     while !stops() {
         tokio::time::sleep(STOPPING).await;
     }
@@ -200,5 +199,23 @@ async fn take_stock(parts: Parts) {
             _ => {}
         }
         late = waits.is_some();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn postgresql_is_kept_waiting_as_long_as_it_runs_and_is_let_go_when_it_is_being_stopped() {
+        let pgdata = tempfile::tempdir().unwrap();
+        let says = |status: &str| {
+            let text = format!("4711\n/data\n1763560800\n5432\n/run\n127.0.0.1\n  1234 5\n{status}\n");
+            std::fs::write(pgdata.path().join(pidfile::NAME), text).unwrap();
+        };
+        says("ready   ");
+        assert!(tokio::time::timeout(HELD, stopping(pgdata.path())).await.is_err());
+        says("stopping");
+        assert!(tokio::time::timeout(HELD, stopping(pgdata.path())).await.is_ok());
     }
 }
