@@ -167,7 +167,8 @@ async fn what_a_deleted_cluster_left_in_its_store_is_enough_through_a_store_that
 
     // Half of it is there, and nobody takes that for a database.
     proxy.heal();
-    proxy.fail("GET", "/wal/", proxy::Fault::Unavailable, usize::MAX);
+    // The segments themselves: what there is can be listed.
+    proxy.fail("GET", "/wal/0000", proxy::Fault::Unavailable, usize::MAX);
     let recovers = || async {
         let waiting = clusters.get("again").await.ok()?.status?.operation?.waiting_on;
         waiting.contains("recovering from backup").then_some(())
