@@ -250,11 +250,15 @@ async fn set_up(
     let inputs = mounted(&environment).await;
     places.stage(&inputs)?;
     let (server_tls, certificates) = watch::channel(http::server_config(&places.server_tls)?);
-    let listener = http::listen(environment.address, AGENT_PORT)
-        .await
-        .map_err(io(format!("listen on {}:{AGENT_PORT}", environment.address)))?;
+    let mut listeners = vec![];
+    for address in environment.listen() {
+        let listener = http::listen(address, AGENT_PORT).await;
+        listeners.push(listener.map_err(io(format!("listen on {address}:{AGENT_PORT}")))?);
+    }
     let board = Board::new(Report { agent_version: env!("CARGO_PKG_VERSION").to_owned(), ..Report::default() });
-    tokio::spawn(http::serve(listener, certificates, board.clone()));
+    for listener in listeners {
+        tokio::spawn(http::serve(listener, certificates.clone(), board.clone()));
+    }
     tokio::spawn(pod::publish(client.clone(), environment.clone(), board.subscribe()));
     let installation = installed(&environment, &board).await;
     // Only from here on: before this, programs were run whose exit codes nobody registered.

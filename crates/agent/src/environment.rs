@@ -2,7 +2,7 @@
 //!
 //! Everything is read once, at the start, so that a missing variable is named then and not in the middle of a failover.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use bellwether_api::names::Names;
@@ -94,6 +94,13 @@ impl Environment {
             app_dir: dir(env::APP_DIR)?,
         })
     }
+
+    /// Where PostgreSQL and the agent listen: at the pod's address, and on the pod's loopback, which is where a forwarded port arrives. In `bellwether up` pods share the
+    /// machine's, and each has an address of its own there.
+    pub fn listen(&self) -> Vec<IpAddr> {
+        let loopback = (!self.address.is_loopback()).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        std::iter::once(self.address).chain(loopback).collect()
+    }
 }
 
 #[cfg(test)]
@@ -113,6 +120,17 @@ mod tests {
         let environment = Environment::from(full).unwrap();
         assert_eq!(environment.address.to_string(), "127.0.0.2");
         assert_eq!(environment.wal_dir, None);
+    }
+
+    #[test]
+    fn a_forwarded_port_arrives_on_a_pod_s_own_loopback_and_never_on_one_that_pods_share() {
+        let at = |ip: &'static str| {
+            Environment::from(move |name| if name == env::POD_IP { Some(ip.into()) } else { full(name) })
+        };
+        let listens = |ip| at(ip).unwrap().listen().iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(listens("10.0.0.7"), ["10.0.0.7", "127.0.0.1"]);
+        assert_eq!(listens("fd00::7"), ["fd00::7", "127.0.0.1"]);
+        assert_eq!(listens("127.64.0.2"), ["127.64.0.2"]);
     }
 
     #[test]

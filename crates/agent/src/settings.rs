@@ -173,7 +173,7 @@ pub fn write(
     };
     let settings = ServerSettings {
         instance: environment.instance.clone(),
-        listen: vec![environment.address],
+        listen: environment.listen(),
         port: POSTGRES_PORT,
         socket_dir: places.socket.clone(),
         tls: Some(ServerTls::in_dir(&places.server_tls)),
