@@ -113,6 +113,9 @@ struct Of {
     /// The probe as one static program; `hack/build bellwether-probe` builds it.
     #[arg(long, env = "E2E_PROBE")]
     probe: Option<PathBuf>,
+    /// What is tested, as people use it from where they sit; `hack/build` builds it.
+    #[arg(long, env = "E2E_PROGRAM", default_value = "bellwether")]
+    program: PathBuf,
     /// A real Helm; `hack/helm` builds one.
     #[arg(long, env = "E2E_HELM", default_value = "helm")]
     helm: PathBuf,
@@ -132,6 +135,7 @@ impl Of {
                 postgres: filled(self.postgres_image),
                 version: self.postgres_version,
             },
+            program: self.program,
             helm: self.helm,
             probe: self.probe.filter(|path| !path.as_os_str().is_empty()),
             sources: PathBuf::from(env!("BELLWETHER_ROOT")),

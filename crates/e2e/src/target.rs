@@ -49,6 +49,8 @@ pub struct Target {
     pub kubeconfig: PathBuf,
     /// What is tested.
     pub images: Images,
+    /// The program that people run where they sit.
+    pub program: PathBuf,
     /// The Helm that installs the chart.
     pub helm: PathBuf,
     /// The probe as one static program, to be copied into a pod.
@@ -64,6 +66,11 @@ impl Target {
         let built = self.layout.program("kubectl");
         let program = if built.exists() { built } else { PathBuf::from("kubectl") };
         Run::new(program, arguments).env("KUBECONFIG", &self.kubeconfig).within(PATIENCE)
+    }
+
+    /// Our own program, as people run it.
+    pub fn bellwether<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Run {
+        Run::new(self.program.clone(), arguments).env("KUBECONFIG", &self.kubeconfig).within(PATIENCE)
     }
 
     /// What `kubectl get … -o json` prints.

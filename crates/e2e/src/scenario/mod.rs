@@ -15,6 +15,7 @@ mod placement;
 pub mod probed;
 mod refused;
 mod restricted;
+mod screen;
 mod trouble;
 mod upgrade;
 mod watched;
@@ -39,6 +40,7 @@ pub const ALL: &[Scenario] = &[
     scenario("create a cluster of three", create::three),
     scenario("standbys stream", create::standbys_stream),
     scenario("connect as the application over TLS", connect::over_tls),
+    scenario("the command line asks the agents through the API server", screen::asked),
     scenario("the operator's metrics are scraped over HTTPS", metrics::scraped),
     Scenario { needs: Needs::Probe, ..scenario("the probe watches a primary being killed", probed::primary_killed) },
     on_harness(scenario("an old session beside a cut-off primary", beside::old_session)),
