@@ -1,6 +1,6 @@
 //! Time zones by their names, from data that is compiled in: an image from scratch has none, and what a node has differs from node to node.
 //!
-//! Never: an abbreviation or an offset taken for a zone. `CET` and `+01:00` don't say when clocks change.
+//! Never: an offset or a city alone taken for a zone. `+01:00` does not say when clocks change. (`CET` and `EST` are names of the database, and mean there what they say.)
 
 use jiff::tz::TimeZone;
 
@@ -10,7 +10,7 @@ pub const UTC: &str = "UTC";
 pub const FIX: &str =
     "is no time zone: write a name of the IANA database, such as UTC, Europe/Berlin or America/New_York";
 
-/// The zone of this name. However it is written: the database's own names differ in nothing but letters.
+/// The zone of this name, in capitals or not: no two names of the database differ in nothing but that.
 pub fn read(name: &str) -> Option<TimeZone> {
     if name == UTC {
         return Some(TimeZone::UTC);
